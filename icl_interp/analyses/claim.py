@@ -92,6 +92,7 @@ class Evidence:
         details: further numbers, a mapping a row (heads, signs, test conditions).
         caveat: a third sentence, about what limits the answer. It is left out of a reason that
             begins with something else that decides (a failed precondition, or a control).
+        by_algebra: of a verdict that follows from the design or from sizes alone: why.
     """
 
     quantities: Mapping[str, Estimate]
@@ -102,6 +103,7 @@ class Evidence:
     control: Mapping[str, Estimate] = field(default_factory=dict)
     details: tuple[dict[str, Any], ...] = ()
     caveat: str = ""
+    by_algebra: str = ""
 
 
 @with_old_names("short", "source", twin="control", twins_agree="controls_agree")
@@ -219,6 +221,7 @@ class Claim:
             control=control,
             details=remarks.details,
             caveat=remarks.caveat,
+            by_algebra=remarks.by_algebra,
         )
 
     def _numbers(
@@ -395,6 +398,7 @@ class Claim:
             details=evidence.details,
             evidence=dict(evidence.quantities),
             firm=decision.firm if verdict == decision.verdict else None,
+            vacuous=bool(evidence.by_algebra) and verdict in OPPOSITE,
         )
 
     def numbers(

@@ -54,6 +54,8 @@ class Finding:
         question, short, quote: the claim's.
         firm: whether the verdict holds among many claims too (`Decision.firm`); None where nothing
             was decided.
+        vacuous: whether a decided verdict is true of every network of this kind, by its design or
+            by sizes alone (`Remarks.by_algebra`): it is no evidence of what training made.
     """
 
     id: str
@@ -79,6 +81,7 @@ class Finding:
     short: str = ""
     quote: Quote | None = None
     firm: bool | None = None
+    vacuous: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -115,8 +118,9 @@ class Finding:
 
     def _repr_html_(self) -> str:
         firm = " (firm)" if self.firm else ""
+        algebra = " (by algebra)" if self.vacuous else ""
         rows = {
-            "verdict": f"{self.verdict.replace('_', ' ')}{firm}",
+            "verdict": f"{self.verdict.replace('_', ' ')}{firm}{algebra}",
             "claim": self.statement,
             "why": self.reason,
             "rule": self.criterion.text,
@@ -152,7 +156,7 @@ class Finding:
 
 
 # Keys that older reports lack.
-_LATER = ("error", "kept", "question", "short", "quote", "firm")
+_LATER = ("error", "kept", "question", "short", "quote", "firm", "vacuous")
 
 
 @dataclass(frozen=True)

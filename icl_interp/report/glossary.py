@@ -31,6 +31,8 @@ TERMS: Mapping[str, str] = {
     "firm": "The interval lies inside its zone at a much stricter level, too. The level is such "
     "that any firm verdict of all registered claims is wrong by chance with a probability of at "
     f"most {100 * FAMILY:g} %.",
+    "by algebra": "The verdict follows from the design of the model or from sizes alone, so it is "
+    "true of every network of this kind. It is no evidence of what training made.",
     "architecture claim, learning claim": "An architecture claim follows from the design of the "
     "model and must hold without training. A learning claim is about what training made.",
     "randomly initialised control": "A model of the same architecture with fresh random weights. "

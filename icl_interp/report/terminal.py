@@ -111,7 +111,9 @@ def _counts(findings: Sequence[Finding]) -> Text:
         words: sum(f.verdict == verdict for f in findings) for verdict, words in WORDS.items()
     }
     said = ", ".join(f"{n} {words[n > 1]}" for words, n in counted.items() if n)
-    return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {said}")
+    vacuous = sum(f.vacuous for f in findings)
+    algebra = f" ({vacuous} of these by algebra)" if vacuous else ""
+    return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {said}{algebra}")
 
 
 def _lines(findings: Sequence[Finding]) -> Table:
@@ -130,6 +132,8 @@ def _lines(findings: Sequence[Finding]) -> Table:
         rule.stylize("bright_black")
         if why := why_open(f):
             rule.append(f"{chr(10) if rule else ''}open: {why}")
+        if f.vacuous:
+            rule.append(f"{chr(10) if rule else ''}by algebra, of every network of this kind")
         table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), rule)
     return table
 

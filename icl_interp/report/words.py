@@ -57,12 +57,14 @@ def answer(findings: Sequence[Finding]) -> str:
 def answered(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that the answer names: at most three supported and three contradicted ones.
 
-    Supported ones come first.
+    Supported ones come first. What holds by algebra says nothing of these weights: such findings
+    are named where there are no others.
     """
     named = []
     for verdict in ("supported", "contradicted"):
         found = sorted(
-            (f for f in findings if f.verdict == verdict), key=lambda f: f.firm is not True
+            (f for f in findings if f.verdict == verdict),
+            key=lambda f: (f.vacuous, f.firm is not True),
         )
         found = _unlike(found)
         first = {f.question: f for f in reversed(found)}  # of each question the first

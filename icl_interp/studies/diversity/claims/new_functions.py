@@ -1,7 +1,7 @@
 """The claim of `diversity`: on functions that it never saw a model predicts as ridge does."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,34 +39,48 @@ LIKE = 0.1
 TOLD = 0.02
 ROUNDING = 1e-8
 TINY = float(np.finfo(float).tiny)
-RATIO, NEAREST, SEPARATE = "ratio", "nearest", "apart"
+RATIO = "ratio"
+NEAREST = "nearest"
+SEPARATE = "apart"
 UNIT = "of the mean square"
 
 
-def _means(result: DataArray, functions: str, pairs: Sequence[str]) -> list[np.ndarray]:
-    return [result.sel(functions=functions, pair=pair).values for pair in pairs]
+def _means(result: DataArray, functions: str, pair: str) -> np.ndarray:
+    """Mean squared differences of a pair by unit."""
+    return result.sel(functions=functions, pair=pair).values
 
 
 def ratio(result: DataArray, functions: str = NEW) -> Interval:
     """log10 of the squared distance from ridge over that from the pool's Bayes predictor."""
+    ridge = _means(result, functions, RIDGE)
+    pool = _means(result, functions, POOL)
+    size = _means(result, functions, SIZE)
 
-    def statistic(ridge: np.ndarray, pool: np.ndarray, size: np.ndarray) -> np.ndarray:
-        floor = np.maximum(ROUNDING * size, TINY)
-        return np.log10((ridge + floor) / (pool + floor))
+    def statistic(of_ridge: np.ndarray, of_pool: np.ndarray, square: np.ndarray) -> np.ndarray:
+        floor = np.maximum(ROUNDING * square, TINY)
+        return np.log10((of_ridge + floor) / (of_pool + floor))
 
-    return bootstrap(statistic, *_means(result, functions, (RIDGE, POOL, SIZE)))
+    return bootstrap(statistic, ridge, pool, size)
 
 
 def share(result: DataArray, pair: str, functions: str = NEW) -> Interval:
     """A squared distance, of the mean square of what ridge says."""
-    apart, size = _means(result, functions, (pair, SIZE))
+    apart = _means(result, functions, pair)
+    size = _means(result, functions, SIZE)
     return bootstrap(lambda d, s: d / np.maximum(s, TINY), apart, size)
 
 
 def nearest(result: DataArray) -> Interval:
     """The smaller distance on new functions: whichever is smaller may differ from draw to draw."""
-    ridge, pool, size = _means(result, NEW, (RIDGE, POOL, SIZE))
-    return bootstrap(lambda a, b, s: np.minimum(a, b) / np.maximum(s, TINY), ridge, pool, size)
+    ridge = _means(result, NEW, RIDGE)
+    pool = _means(result, NEW, POOL)
+    size = _means(result, NEW, SIZE)
+
+    def statistic(of_ridge: np.ndarray, of_pool: np.ndarray, square: np.ndarray) -> np.ndarray:
+        smaller = np.minimum(of_ridge, of_pool)
+        return smaller / np.maximum(square, TINY)
+
+    return bootstrap(statistic, ridge, pool, size)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -81,11 +95,14 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """Both distances, on functions of the pool and on new ones."""
     result = results[distances]
+    assert isinstance(facts.task, LinearRegression)
     rows = []
     for functions in (NEW, SEEN):
-        rows += [_row(result, pair, functions) for pair in (RIDGE, POOL, APART)]
-    of_ridge, of_pool = rows[0]["distance"], rows[1]["distance"]
-    assert isinstance(facts.task, LinearRegression)
+        for pair in (RIDGE, POOL, APART):
+            rows.append(_row(result, pair, functions))
+    # The first two rows are about the model on new functions.
+    of_ridge = rows[0]["distance"]
+    of_pool = rows[1]["distance"]
     return Remarks(
         scope="these weights, whole prompts at the trained length, functions of the law that the "
         "pool was drawn from",
@@ -96,9 +113,15 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 
 
 def _row(result: DataArray, pair: str, functions: str) -> dict[str, Any]:
+    """A squared distance with its interval."""
     found = share(result, pair, functions)
-    row: dict[str, Any] = {"functions": functions, "between": pair, "distance": found.value}
-    return row | {"low": found.low, "high": found.high}
+    return {
+        "functions": functions,
+        "between": pair,
+        "distance": found.value,
+        "low": found.low,
+        "high": found.high,
+    }
 
 
 NEW_FUNCTIONS_CLAIM = Claim(

@@ -33,9 +33,11 @@ def case_of(task: LinearRegression, share: float, wrong: float = 0.0) -> Case:
     ridge, pool = rivals(task)
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        said = torch.lerp(ridge.predict(prompts), pool.predict(prompts), share)
-        turn = torch.sin(7 * prompts.xs.double().sum(-1, keepdim=True))
-        return said + wrong * DIM**0.5 * turn
+        by_ridge = ridge.predict(prompts)
+        by_pool = pool.predict(prompts)
+        said = torch.lerp(by_ridge, by_pool, share)
+        total = prompts.xs.double().sum(-1, keepdim=True)
+        return said + wrong * DIM**0.5 * torch.sin(7 * total)
 
     cfg = HookedTransformerConfig(
         n_layers=1, d_model=8, n_heads=2, n_ctx=task.n_points, d_in=DIM + 1
@@ -46,8 +48,10 @@ def case_of(task: LinearRegression, share: float, wrong: float = 0.0) -> Case:
 def of_a_pool(g: torch.Generator) -> LinearRegression:
     """The task with another pool: its size is even in the logarithm."""
     least, most = POOLS
-    n_tasks = round(least * (most / least) ** between(g, 0, 1))
-    return replace(TASK, n_tasks=n_tasks, pool_seed=1 + int(between(g, 0, 1e6)))
+    share = between(g, 0, 1)
+    n_tasks = round(least * (most / least) ** share)
+    seed = int(between(g, 1, 1e6))
+    return replace(TASK, n_tasks=n_tasks, pool_seed=seed)
 
 
 def on_the_way(share: float, g: torch.Generator) -> Case:
@@ -56,20 +60,25 @@ def on_the_way(share: float, g: torch.Generator) -> Case:
 
 
 def _like_ridge(g: torch.Generator) -> Case:
-    return on_the_way(between(g, 0.0, 0.3), g)
+    share = between(g, 0.0, 0.3)
+    return on_the_way(share, g)
 
 
 def _like_the_pool(g: torch.Generator) -> Case:
-    return on_the_way(between(g, 0.7, 1.0), g)
+    share = between(g, 0.7, 1.0)
+    return on_the_way(share, g)
 
 
 def _halfway(g: torch.Generator) -> Case:
-    return on_the_way(between(g, 0.45, 0.55), g)
+    share = between(g, 0.45, 0.55)
+    return on_the_way(share, g)
 
 
 def _like_neither(g: torch.Generator) -> Case:
     """Wrong by 18 % of a label's mean square and more: half of the square of what is added."""
-    return case_of(of_a_pool(g), 0.0, between(g, 0.6, 0.7))
+    task = of_a_pool(g)
+    wrong = between(g, 0.6, 0.7)
+    return case_of(task, 0.0, wrong)
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

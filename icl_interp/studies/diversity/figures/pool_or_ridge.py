@@ -19,7 +19,14 @@ from icl_interp.studies.diversity.measurements.distances import NEW, POOL, RIDGE
 LEAST = 1e-4  # of the mean square of ridge's predictions: smaller distances are drawn there
 DISTANCE = Axis("distance / mean square", log=True, least=LEAST, holds=(1.0,))
 RATIO = Axis("distance from ridge / from the pool", log=True, holds=(0.1, 10.0))
-LOOKS = {RIDGE: ("from ridge", BLUE), POOL: ("from the pool's Bayes predictor", ORANGE)}
+POOLED = "from the pool's Bayes predictor"
+LOOKS = {RIDGE: ("from ridge", BLUE), POOL: (POOLED, ORANGE)}
+GREEN = VERDICTS["supported"].pale
+RED = VERDICTS["contradicted"].pale
+
+RIDGE_ZONE = Zone(x=(0.0, 1 / claim.NEARER), colour=GREEN)
+POOL_ZONE = Zone(x=(claim.NEARER, np.inf), colour=RED)
+MIDDLE = Rule(x=1.0, colour=INK)
 
 
 def pool_or_ridge(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
@@ -29,31 +36,35 @@ def pool_or_ridge(results: Results, findings: Sequence[Finding], facts: Facts) -
         return None
     side = rows([NEW, SEEN])
     apart = []
-    for pair, look in LOOKS.items():
-        found = [claim.share(result, pair, functions) for functions in (NEW, SEEN)]
-        apart.append(_points(found, *look))
-    ratios = [_times(claim.ratio(result, functions)) for functions in (NEW, SEEN)]
-    zones = [
-        Zone(x=(0.0, 1 / claim.NEARER), colour=VERDICTS["supported"].pale),
-        Zone(x=(claim.NEARER, np.inf), colour=VERDICTS["contradicted"].pale),
-    ]
-    nearer = [*zones, Rule(x=1.0, colour=INK), _points(ratios, "", INK)]
-    panels = [
-        Panel("Distances", DISTANCE, side, apart),
-        Panel("Which is nearer", RATIO, side, nearer),
-    ]
+    for pair, (name, colour) in LOOKS.items():
+        on_new = claim.share(result, pair, NEW)
+        on_seen = claim.share(result, pair, SEEN)
+        apart.append(_points([on_new, on_seen], name, colour))
+    # One distance over the other, in the zones of the claim.
+    on_new = claim.ratio(result, NEW)
+    on_seen = claim.ratio(result, SEEN)
+    ratios = _points([_times(on_new), _times(on_seen)], "", INK)
+    left = Panel("Distances", DISTANCE, side, apart)
+    right = Panel("Which is nearer", RATIO, side, [RIDGE_ZONE, POOL_ZONE, MIDDLE, ratios])
     below = tested_by("pool_or_ridge", findings)
-    return Drawing("Ridge, or the functions of training", below, panels)
+    return Drawing("Ridge, or the functions of training", below, [left, right])
 
 
 def _times(found: Interval) -> Interval:
-    return Interval(10**found.value, 10**found.low, 10**found.high)
+    low = 10**found.low
+    high = 10**found.high
+    return Interval(10**found.value, low, high)
 
 
 def _points(found: Sequence[Interval], name: str, colour: str) -> Points:
     """A point with its interval in each row."""
-    ends = np.array([(one.value, one.low, one.high) for one in found]).T
-    return Points(ends[0], np.arange(len(found)), *ends[1:], name=name, colour=colour, size=9)
+    ends = np.zeros((3, len(found)))
+    for row, one in enumerate(found):
+        ends[0, row] = one.value
+        ends[1, row] = one.low
+        ends[2, row] = one.high
+    places = np.arange(len(found))
+    return Points(ends[0], places, *ends[1:], name=name, colour=colour, size=9)
 
 
 FIGURE = ReportFigure(

@@ -21,16 +21,20 @@ def threshold(results: Mapping[str, Result], comparison: DataFrame | None) -> di
     found = results.get("ratios")
     if not isinstance(found, DataArray):
         return {}
+    # A panel for each kind of functions that are asked, a line for each seed of training.
     panels = []
     sizes = np.asarray(found.indexes["functions of training"])
     for functions in (NEW, SEEN):
         marks: list[Mark] = [Rule(y=1.0, colour=INK)]
         for place, seed in enumerate(found.indexes["seed"]):
             here = found.sel(asked=functions, seed=seed)
-            ends = 10 ** here.transpose("statistic", "functions of training").values
-            name = f"seed {seed}"
-            marks.append(Line(sizes, *ends, name, COLOURS[place], symbol="circle"))
-        panels.append(Panel(functions, X, Y, marks))
+            logs = here.transpose("statistic", "functions of training").values
+            value, low, high = 10**logs
+            colour = COLOURS[place]
+            line = Line(sizes, value, low, high, f"seed {seed}", colour, symbol="circle")
+            marks.append(line)
+        panel = Panel(functions, X, Y, marks)
+        panels.append(panel)
     below = f"{plain(found.attrs['note'])}. Intervals: 95 % over functions."
     return {
         "threshold": Drawing(

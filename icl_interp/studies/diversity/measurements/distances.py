@@ -22,7 +22,8 @@ from icl_interp.results import make_array
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 
-SEEN, NEW = "functions of the pool", "new functions"
+SEEN = "functions of the pool"
+NEW = "new functions"
 RIDGE = "model, ridge"
 POOL = "model, pool"
 APART = "ridge, pool"
@@ -71,28 +72,45 @@ def differences(
         prompts: whole ones.
         said: predictions of the model for their queries.
     """
-    ridge, pool = (as_numbers(rival.predict(prompts))[:, -1] for rival in rivals(task))
-    pairs = {RIDGE: said - ridge, POOL: said - pool, APART: ridge - pool, SIZE: ridge}
-    return {name: each.square() for name, each in pairs.items()}
+    by_ridge, by_pool = rivals(task)
+    ridge = as_numbers(by_ridge.predict(prompts))[:, -1]
+    pool = as_numbers(by_pool.predict(prompts))[:, -1]
+    return {
+        RIDGE: (said - ridge).square(),
+        POOL: (said - pool).square(),
+        APART: (ridge - pool).square(),
+        SIZE: ridge.square(),
+    }
 
 
 @measurement("diversity/distances")
 def distances(lab: Lab) -> DataArray:
     """Mean squared differences at the query: (functions, pair, unit). A unit is a function."""
-    assert isinstance(lab.task, LinearRegression)
-    assert lab.task.n_tasks is not None
-    n_contexts = lab.unit_size if lab.task.n_tasks < LARGE_POOL else 1
-    asked = {}
-    for name, task in ((SEEN, lab.task), (NEW, lab.task.fresh())):
+    task = lab.task
+    assert isinstance(task, LinearRegression)
+    assert task.n_tasks is not None
+    n_contexts = lab.unit_size if task.n_tasks < LARGE_POOL else 1
+    asked = []
+    for name, law in ((SEEN, task), (NEW, task.fresh())):
         stream = generator(lab.seed, f"diversity/{name}")
-        asked[name] = task.sample(lab.n_units, stream, n_contexts=n_contexts, dtype=torch.float64)
+        drawn = law.sample(lab.n_units, stream, n_contexts=n_contexts, dtype=torch.float64)
+        asked.append(drawn)
 
     # The model reads all prompts in one go.
-    answers = lab.run_single([lab.ask(prompts=prompts) for prompts in asked.values()])
+    sweeps = []
+    for prompts in asked:
+        sweeps.append(lab.ask(prompts=prompts))
+    answers = lab.run_single(sweeps)
+    # Each kind of functions beside both predictors.
     values = []
-    for prompts, answer in zip(asked.values(), answers, strict=True):
-        found = differences(lab.task, prompts, as_numbers(answer[:, :1])[:, 0].double())
-        values.append([each.view(lab.n_units, -1).mean(1).numpy() for each in found.values()])
+    for prompts, answer in zip(asked, answers, strict=True):
+        said = as_numbers(answer[:, :1])[:, 0]
+        found = differences(task, prompts, said.double())
+        rows = []
+        for squares in found.values():
+            by_unit = squares.view(lab.n_units, -1).mean(1)
+            rows.append(by_unit.numpy())
+        values.append(rows)
     axes = {
         "functions": (SEEN, NEW),
         "pair": (RIDGE, POOL, APART, SIZE),

@@ -272,7 +272,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     slower = growth.values.mean(1).min(-1).tolist()
     scales = dict(zip(growth.indexes["norm"], slower, strict=True))
     rows = _rows(results, f"{near} .. {end}", found["change"].value, scales)
-    return replace(told, caveat=_caveat(facts, found, scales), details=tuple(rows))
+    # Every pre-norm model ends where its weights say, trained or not.
+    ends_there = "distance" in found and found["distance"].high <= CLOSE
+    return replace(
+        told,
+        caveat=_caveat(facts, found, scales),
+        by_algebra="it ends at values that the weights alone predict" if ends_there else "",
+        details=tuple(rows),
+    )
 
 
 def _caveat(facts: Facts, found: Mapping[str, Estimate], scales: Mapping[str, float]) -> str:

@@ -48,25 +48,34 @@ CRITERION = Criterion(
 def _cells(facts: Facts, results: Results) -> list[Cell]:
     """The model on each degree that it was trained on, where prompts are long enough."""
     scored = results[errors].indexes["class"]
-    degrees = [degree for degree in trained_degrees(facts) if f"degree {degree}" in scored]
-    return [("model", degree) for degree in degrees]
+    cells = []
+    for degree in trained_degrees(facts):
+        if f"degree {degree}" in scored:
+            cells.append(("model", degree))
+    return cells
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """The highest error rate over the degrees trained on."""
     cells = _cells(facts, results)
     found: dict[str, Found] = {"degrees": len(cells)}
-    if cells:
-        found["rate"] = highest_rate(errors_of_cells(results[errors], cells, "own"))
+    if not cells:
+        return found
+    own = errors_of_cells(results[errors], cells, "own")
+    found["rate"] = highest_rate(own)
     return found
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The error rate of each degree."""
-    rows = rate_rows(results[errors], _cells(facts, results))
+    cells = _cells(facts, results)
+    rows = rate_rows(results[errors], cells)
     if not rows:
         return Remarks()
-    worst = max(rows, key=lambda row: row["error rate"])
+    worst = rows[0]
+    for row in rows:
+        if row["error rate"] > worst["error rate"]:
+            worst = row
     return Remarks(
         scope=SCOPE,
         caveat=f"It is highest for {worst['class']}; least squares that is told the degree makes "
