@@ -8,6 +8,7 @@ from torch import Tensor
 
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.constructed import newton
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.studies.diversity.claims.new_functions import NEW_FUNCTIONS_CLAIM
@@ -16,7 +17,8 @@ from icl_interp.tasks.regression import LinearRegression
 
 NEW_FUNCTIONS = NEW_FUNCTIONS_CLAIM.id
 DIM = 4
-TASK = LinearRegression(n_dims=DIM, n_points=17, noise_std=0.5, n_tasks=32)
+TASK = LinearRegression(n_dims=DIM, n_points=21, noise_std=0.5, n_tasks=32)
+STEPS = 14  # of Newton's iteration: enough to invert the covariance of 20 examples
 POOLS = (8, 256)  # functions, at least and at most
 
 
@@ -81,6 +83,13 @@ def _like_neither(g: torch.Generator) -> Case:
     return case_of(task, 0.0, wrong)
 
 
+def _by_newton(g: torch.Generator) -> Case:
+    """Weights that carry out least squares, which is close to ridge after 20 examples."""
+    task = of_a_pool(g)
+    start = between(g, 0.015, 0.02)
+    return Case(newton(task.n_points, STEPS, start, DIM), task)
+
+
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "ridge, up to a third of the way to the pool",
@@ -105,5 +114,11 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "it is nearer to ridge, and like neither",
         _like_neither,
         {NEW_FUNCTIONS: OPEN},
+    ),
+    Construction(
+        "Newton's iteration in the weights, trained on a pool",
+        "least squares knows of no pool, and differs from ridge by the penalty alone",
+        _by_newton,
+        {NEW_FUNCTIONS: YES},
     ),
 )
