@@ -10,6 +10,7 @@ first asked for.
 from icl_interp import registers
 from icl_interp.studies.autoregression.study import STUDY as AUTOREGRESSION
 from icl_interp.studies.base import STUDIES, Study, add, load_plugins, register
+from icl_interp.studies.dispersion.study import STUDY as DISPERSION
 from icl_interp.studies.gradient_descent.study import STUDY as GRADIENT_DESCENT
 from icl_interp.studies.heads.study import STUDY as HEADS
 from icl_interp.studies.limits.study import STUDY as LIMITS
@@ -18,7 +19,16 @@ from icl_interp.studies.lipschitz.study import STUDY as LIPSCHITZ
 from icl_interp.studies.robustness.study import STUDY as ROBUSTNESS
 
 # In the order of reports.
-BUNDLED = (LIMITS, LINEAR_ATTENTION, LIPSCHITZ, AUTOREGRESSION, HEADS, ROBUSTNESS, GRADIENT_DESCENT)
+BUNDLED = (
+    LIMITS,
+    LINEAR_ATTENTION,
+    LIPSCHITZ,
+    AUTOREGRESSION,
+    HEADS,
+    ROBUSTNESS,
+    GRADIENT_DESCENT,
+    DISPERSION,
+)
 
 for study in BUNDLED:
     add(study)

@@ -1,0 +1,117 @@
+"""Heads that find the query's own token among all others, under several score functions.
+
+Inputs lie on a sphere, and a token x scores c <x, x_query>: the query's own token scores c, others
+less. With softmax its weight is e^c / n up to a constant, with scaled softmax n^c / n.
+"""
+
+import functools
+
+import torch
+
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
+from icl_interp.models.blank import blank
+from icl_interp.models.config import ScoreName
+from icl_interp.models.softmax_unit import SoftmaxAttention
+from icl_interp.studies.dispersion.claims.disperses import DISPERSES_CLAIM
+from icl_interp.tasks.regression import LinearRegression
+from icl_interp.tasks.vectors import Sphere
+
+DISPERSES = DISPERSES_CLAIM.id
+DIM = 16  # so that few tokens score nearly as much as the query's own
+TASK = LinearRegression(n_dims=DIM, n_points=21, inputs=Sphere(DIM))
+
+
+def finding(own: float, score_fn: ScoreName, g: torch.Generator, idle: float | None = None) -> Case:
+    """One head in which the query's own token scores `own`; it reads labels, and x in a direction.
+
+    Args:
+        own: what the query's own token scores.
+        score_fn: what makes weights of scores.
+        g: draws the direction.
+        idle: the same of a second head, which writes nothing; None for no such head.
+    """
+    scores = [own] if idle is None else [own, idle]
+    width = DIM + 1
+    sizes = {"d_head": width, "n_heads": len(scores), "n_ctx": TASK.n_points, "d_in": width}
+    model = blank(width, **sizes, attention_dir="bidirectional", score_fn=score_fn)
+    attention = model.blocks[0].attn
+    with torch.no_grad():
+        model.embed.W_E.copy_(torch.eye(width))
+        for head, score in enumerate(scores):
+            attention.W_K[head, :DIM, :DIM] = torch.eye(DIM)
+            attention.W_Q[head, :DIM, :DIM] = score * torch.eye(DIM)
+        # The first head alone writes: the label, and x in a drawn direction.
+        direction = torch.randn(DIM, generator=g)
+        attention.W_V[0, :DIM, DIM] = direction / direction.norm()
+        attention.W_V[0, DIM, DIM] = 1
+        attention.W_O[0, DIM, DIM] = 1
+        model.unembed.W_U[DIM] = 1
+    return Case(model, TASK)
+
+
+def drawn(low: float, high: float, score_fn: ScoreName, g: torch.Generator) -> Case:
+    """The same with a score drawn between two others."""
+    return finding(between(g, low, high), score_fn, g)
+
+
+def beside_sharp(g: torch.Generator) -> Case:
+    """A head that disperses, and one that keeps its weight and writes nothing."""
+    return finding(between(g, 0.5, 1.0), "softmax", g, idle=between(g, 50, 70))
+
+
+def smoothing(g: torch.Generator) -> Case:
+    """A softmax unit that averages labels with weights of bounded scores."""
+    unit = SoftmaxAttention.from_product(between(g, 0.2, 0.6) * torch.eye(DIM))
+    return Case(unit.to_transformer(TASK.n_points), TASK)
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "softmax of bounded scores",
+        "its own token weighs e^c / n up to a constant",
+        functools.partial(drawn, 0.5, 1.0, "softmax"),
+        {DISPERSES: YES},
+    ),
+    Construction(
+        "a softmax unit over labelled examples",
+        "scores lie within .6 of 0, so no weight exceeds e^1.2 / n",
+        smoothing,
+        {DISPERSES: YES},
+    ),
+    Construction(
+        "softmax of bounded scores beside a sharp head that writes nothing",
+        "the sharp head does not matter",
+        beside_sharp,
+        {DISPERSES: YES},
+    ),
+    Construction(
+        "softmax of bounded scores that are too sharp for these lengths",
+        "its own token keeps nearly all weight until n is about e^10",
+        functools.partial(drawn, 50, 70, "softmax"),
+        {DISPERSES: NO},
+    ),
+    Construction(
+        "scaled softmax with a gap",
+        "its own token weighs n^c / n and more than all others from c = 1 on",
+        functools.partial(drawn, 2.5, 3.5, "scaled_softmax"),
+        {DISPERSES: NO},
+    ),
+    Construction(
+        "entmax with a gap",
+        "all tokens that score 2 below its own weigh nothing",
+        functools.partial(drawn, 8, 12, "entmax"),
+        {DISPERSES: NO},
+    ),
+    Construction(
+        "hardmax",
+        "its own token has all weight, whatever n",
+        functools.partial(drawn, 1, 2, "hardmax"),
+        {DISPERSES: NO},
+    ),
+    Construction(
+        "scaled softmax with a small gap",
+        "its own token weighs n^-.7 up to a constant, where neither region lies",
+        functools.partial(drawn, 0.25, 0.35, "scaled_softmax"),
+        {DISPERSES: OPEN},
+    ),
+)
