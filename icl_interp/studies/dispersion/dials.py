@@ -12,7 +12,7 @@ def scaled(own: float, g: torch.Generator) -> Case:
     return weights.finding(own, "scaled_softmax", g)
 
 
-# The own token's weight falls as n^(c - 1): the thresholds lie at c = .5 and .1.
+# The own token's weight falls about as n^(c - 1): the thresholds lie near c = .5 and .1.
 DIALS: tuple[Dial, ...] = (
     Dial(
         "what the query's own token scores under scaled softmax",

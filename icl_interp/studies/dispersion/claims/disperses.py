@@ -1,7 +1,7 @@
 """The claim of `dispersion`: beyond the trained length the largest weight falls as 1 / n."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from xarray import DataArray
@@ -28,9 +28,14 @@ from icl_interp.studies.dispersion.measurements.largest import OCTAVES, largest
 # weight that falls as 1 / n has -1. Over eight trained lengths 1 / n^.5 falls to a third of its
 # value, and 1 / n to an eighth: at -.5 a head is nearer to keeping its weight in the logarithm
 # than to dispersing. Between both it does neither.
-STEEPEST, DISPERSED, KEPT = -1.1, -0.9, -0.5
-MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up to which it does not
-SHARE, COUNTED = "share", "relevant heads"
+STEEPEST = -1.1
+DISPERSED = -0.9
+KEPT = -0.5
+# Shares of heads: from which on the claim holds, and up to which it does not.
+MOST = 0.9
+HALF = 0.5
+SHARE = "share"
+COUNTED = "relevant heads"
 QUOTE = Quote(
     "In this paper, we dispel this myth: even for tasks as simple as finding the maximum key, any "
     "learned circuitry must disperse as the number of items grows at test time.",
@@ -61,20 +66,46 @@ def excluded(facts: Facts) -> str | None:
 def slopes(result: DataArray) -> np.ndarray:
     """Least-squares slope of the log of the largest weight in log n, (unit, head)."""
     logs = result.transpose("unit", "head", "n").values
-    return slope(np.log(result["n"].values.astype(float)), logs)
+    n = result["n"].values.astype(float)
+    return slope(np.log(n), logs)
+
+
+class Slopes(NamedTuple):
+    """Mean slopes of all heads, with intervals that hold for all at once."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, result: DataArray, level: float = relevance.USUAL) -> Self:
+        """From logarithms of largest weights by n, head and unit."""
+        return cls(*simultaneous(lambda mean: mean, slopes(result), level=level))
 
 
 def standings(result: DataArray, level: float) -> dict[str, Standing]:
     """How each head counts: it disperses, or does not, or its slope leaves both open."""
-    value, low, high = simultaneous(lambda mean: mean, slopes(result), level=level)
     found = {}
-    for place, name in enumerate(result.indexes["head"]):
-        disperses = STEEPEST <= low[place] and high[place] <= DISPERSED
-        keeps = low[place] >= KEPT
-        possible: set[Outcome] = {"yes"} if disperses else {"no"} if keeps else {"yes", "no"}
-        middle = STEEPEST <= value[place] <= DISPERSED
-        found[str(name)] = Standing("yes" if middle else "no", frozenset(possible))
+    for name, *ends in zip(result.indexes["head"], *Slopes.of(result, level), strict=True):
+        found[str(name)] = standing(*ends)
     return found
+
+
+def standing(value: float, low: float, high: float) -> Standing:
+    """How a head with such a slope counts.
+
+    >>> sorted(standing(-0.8, -0.85, -0.75).possible), standing(-0.8, -0.85, -0.75).value
+    (['no', 'yes'], 'no')
+    """
+    possible: set[Outcome] = {"yes", "no"}
+    if low >= STEEPEST and high <= DISPERSED:
+        possible = {"yes"}
+    elif low >= KEPT:
+        possible = {"no"}
+    by_value: Outcome = "no"
+    if STEEPEST <= value <= DISPERSED:
+        by_value = "yes"
+    return Standing(by_value, frozenset(possible))
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -85,26 +116,29 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
         return mattering.among(level, standings(results[largest], level))
 
     share = relevance.share_of_heads(SHARE, counting)
-    return {COUNTED: mattering.counted, SHARE: share}
+    found: dict[str, Found] = {COUNTED: mattering.counted}
+    found[SHARE] = share
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
     """The share among all heads of an untrained control: none of them matters."""
     result = results.control[largest]
-    return {SHARE: relevance.share_of_heads(SHARE, lambda level: standings(result, level))}
+    share = relevance.share_of_heads(SHARE, lambda level: standings(result, level))
+    return {SHARE: share}
 
 
 def rows(results: Results, facts: Facts) -> list[dict[str, Any]]:
     """Each head, whether it matters, its slope, and its largest weight at both ends."""
     result = results[largest]
     roles = relevance.Mattering.of(results, facts).roles
-    value, low, high = simultaneous(lambda mean: mean, slopes(result), level=relevance.USUAL)
+    logs = result.mean("unit").transpose("head", "n").values
     found = []
-    for place, name in enumerate(result.indexes["head"]):
-        weight = np.exp(result.sel(head=name).mean("unit").values)
-        row = {"head": str(name), "relevant": roles[str(name)], "slope": float(value[place])}
-        row |= {"low": float(low[place]), "high": float(high[place])}
-        row |= {"at the trained length": float(weight[0]), "at the longest": float(weight[-1])}
+    for name, *ends, log in zip(result.indexes["head"], *Slopes.of(result), logs, strict=True):
+        row: dict[str, Any] = {"head": str(name), "relevant": roles[str(name)]}
+        row |= zip(("slope", "low", "high"), map(float, ends), strict=True)
+        row["at the trained length"] = float(np.exp(log[0]))
+        row["at the longest"] = float(np.exp(log[-1]))
         found.append(row)
     return found
 
@@ -113,12 +147,12 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """The slopes of the heads that matter, and what the verdict adds to the theorem."""
     every = rows(results, facts)
     mine = [row["slope"] for row in every if row["relevant"] == "yes"]
-    first, last = (int(n) for n in results[largest]["n"].values[[0, -1]])
+    n = results[largest]["n"].values
     caveat = ""
     if mine:
         caveat = (
-            f"Slopes are {min(mine):.2f} to {max(mine):.2f} for n from {first} to {last}; softmax of "
-            "bounded scores tends to -1."
+            f"Slopes are {min(mine):.2f} to {max(mine):.2f} for n from {n[0]} to {n[-1]}; "
+            "softmax of bounded scores tends to -1."
         )
     scope = "these weights, queries in distribution, and prompts of up to 8 trained lengths"
     return Remarks(scope=scope, caveat=caveat, details=tuple(every))

@@ -30,38 +30,54 @@ def finding(own: float, score_fn: ScoreName, g: torch.Generator, idle: float | N
         g: draws the direction.
         idle: the same of a second head, which writes nothing; None for no such head.
     """
-    scores = [own] if idle is None else [own, idle]
+    scores = [own]
+    if idle is not None:
+        scores.append(idle)
     width = DIM + 1
-    sizes = {"d_head": width, "n_heads": len(scores), "n_ctx": TASK.n_points, "d_in": width}
-    model = blank(width, **sizes, attention_dir="bidirectional", score_fn=score_fn)
+    model = blank(
+        width,
+        d_head=width,
+        n_heads=len(scores),
+        n_ctx=TASK.n_points,
+        d_in=width,
+        attention_dir="bidirectional",
+        score_fn=score_fn,
+    )
     attention = model.blocks[0].attn
+    # Scores are of x alone; the last coordinate, the label, is where the first head writes.
+    x = slice(0, DIM)
+    y = DIM
+    one = torch.eye(DIM)
     with torch.no_grad():
-        model.embed.W_E.copy_(torch.eye(width))
+        model.embed.W_E.fill_diagonal_(1)
         for head, score in enumerate(scores):
-            attention.W_K[head, :DIM, :DIM] = torch.eye(DIM)
-            attention.W_Q[head, :DIM, :DIM] = score * torch.eye(DIM)
-        # The first head alone writes: the label, and x in a drawn direction.
+            attention.W_K[head, x, x] = one
+            attention.W_Q[head, x, x] = score * one
         direction = torch.randn(DIM, generator=g)
-        attention.W_V[0, :DIM, DIM] = direction / direction.norm()
-        attention.W_V[0, DIM, DIM] = 1
-        attention.W_O[0, DIM, DIM] = 1
-        model.unembed.W_U[DIM] = 1
+        attention.W_V[0, x, y] = direction / direction.norm()
+        attention.W_V[0, y, y] = 1
+        attention.W_O[0, y, y] = 1
+        model.unembed.W_U[y] = 1
     return Case(model, TASK)
 
 
 def drawn(low: float, high: float, score_fn: ScoreName, g: torch.Generator) -> Case:
     """The same with a score drawn between two others."""
-    return finding(between(g, low, high), score_fn, g)
+    own = between(g, low, high)
+    return finding(own, score_fn, g)
 
 
 def beside_sharp(g: torch.Generator) -> Case:
     """A head that disperses, and one that keeps its weight and writes nothing."""
-    return finding(between(g, 0.5, 1.0), "softmax", g, idle=between(g, 50, 70))
+    own = between(g, 0.5, 1.0)
+    sharp = between(g, 50, 70)
+    return finding(own, "softmax", g, idle=sharp)
 
 
 def smoothing(g: torch.Generator) -> Case:
     """A softmax unit that averages labels with weights of bounded scores."""
-    unit = SoftmaxAttention.from_product(between(g, 0.2, 0.6) * torch.eye(DIM))
+    size = between(g, 0.2, 0.6)
+    unit = SoftmaxAttention.from_product(size * torch.eye(DIM))
     return Case(unit.to_transformer(TASK.n_points), TASK)
 
 

@@ -1,9 +1,9 @@
 """Largest weights by the number of keys, and their slopes."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
@@ -24,22 +24,27 @@ ZONES = (
 )
 
 
-def weights_panel(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], pale: set[str]) -> Panel:
-    """Largest weights over n on logarithmic axes, beside 1 / n.
+class Curve(NamedTuple):
+    """Largest weights over n, and how their line looks; `shown` puts the name into the legend."""
 
-    Args:
-        curves: n and largest weight by name.
-        pale: names of those that do not count.
-    """
+    name: str
+    n: np.ndarray
+    weight: np.ndarray
+    colour: str
+    shown: bool = False
+
+
+def weights_panel(title: str, curves: Sequence[Curve]) -> Panel:
+    """Largest weights over n on logarithmic axes, beside 1 / n."""
     marks: list[Mark] = []
-    for name, (ns, weight) in curves.items():
-        colour = PALE if name in pale else BLUE
-        hover = f"{plain(name)}<br>n = {{x}}<br>largest weight {{y:.3g}}"
-        marks.append(Line(ns, weight, colour=colour, symbol="circle", hover=hover))
-    ns = next(iter(curves.values()))[0]
-    marks.append(Line(ns, 1 / ns, name="uniform: 1/n", colour=GREY, dash="dot", hover=""))
-    x = Axis("keys n", log=True)
-    return Panel("Largest weight", x, Axis("largest weight", log=True), marks)
+    for one in curves:
+        hover = f"{plain(one.name)}<br>n = {{x}}<br>largest weight {{y:.3g}}"
+        name = one.name if one.shown else ""
+        line = Line(one.n, one.weight, name=name, colour=one.colour, symbol="circle", hover=hover)
+        marks.append(line)
+    n = curves[0].n
+    marks.append(Line(n, 1 / n, name="uniform: 1/n", colour=GREY, dash="dot", hover=""))
+    return Panel(title, Axis("keys n", log=True), Axis("largest weight", log=True), marks)
 
 
 def largest_weights(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
@@ -47,33 +52,40 @@ def largest_weights(results: Results, findings: Sequence[Finding], facts: Facts)
     result = results.get(largest)
     if result is None or relevance not in results:
         return None
-    names = [str(name) for name in result.indexes["head"]]
-    curves = {}
-    for name in names:
-        mean = result.sel(head=name).mean("unit")
-        curves[name] = (mean["n"].values.astype(float), np.exp(mean.values))
-    idle = set(names) - set(relevant(results, facts))
-    left = weights_panel(curves, idle)
-    right = Panel("Slope", SLOPE, rows(names), _slopes(result, facts, results, idle))
-    below = tested_by("largest_weights", findings) + f"<br>{plain(result.attrs['note'])}."
+    every = disperses.rows(results, facts)
+    names = [row["head"] for row in every]
+    counted = set(relevant(results, facts))
+    # Pale lines first, so that those of heads that count lie above them.
+    n = result["n"].values.astype(float)
+    curves = []
+    for name in sorted(names, key=lambda name: name in counted):
+        log = result.sel(head=name).mean("unit").values
+        colour = BLUE if name in counted else PALE
+        curves.append(Curve(name, n, np.exp(log), colour))
+    left = weights_panel("Largest weight", curves)
+    right = Panel("Slope", SLOPE, rows(names), _slopes(every, counted))
+    note = plain(result.attrs["note"])
+    below = tested_by("largest_weights", findings) + f"<br>{note}."
     title = "Does attention disperse on prompts longer than in training?"
     return Drawing(title, below, [left, right], height=320)
 
 
-def _slopes(result: DataArray, facts: Facts, results: Results, idle: set[str]) -> list[Mark]:
-    """The slope of each head with its interval; those that do not count are grey."""
+def _slopes(every: Sequence[Mapping[str, Any]], counted: set[str]) -> list[Mark]:
+    """The slope of each head with its interval; those that do not count are pale."""
     marks: list[Mark] = list(ZONES)
-    for place, row in enumerate(disperses.rows(results, facts)):
-        ends = np.array([[row["slope"]], [row["low"]], [row["high"]]])
-        colour = GREY if row["head"] in idle else INK
-        marks.append(Points(ends[0], np.array([place]), *ends[1:], colour=colour, size=9))
+    for place, row in enumerate(every):
+        value, low, high = np.array([[row["slope"]], [row["low"]], [row["high"]]])
+        colour = INK if row["head"] in counted else PALE
+        at = np.array([place])
+        marks.append(Points(value, at, low, high, colour=colour, size=9))
     return marks
 
 
 FIGURE = ReportFigure(
     largest_weights,
-    "On the left the largest attention weight at a query (geometric mean over functions) as prompts "
-    "grow from the trained length to eight times as many points; the dotted line is 1 / n. On the "
-    "right the slope of its logarithm in log n, a row a head: -1 is dispersion, 0 is none. In the "
-    "shaded zones it is decided whether a head disperses. Pale heads are not sure to matter.",
+    "On the left the largest attention weight at a query (geometric mean over functions) as "
+    "prompts grow from the trained length to eight times as many points; the dotted line is 1 / n. "
+    "On the right the slope of its logarithm in log n, a row a head: -1 is dispersion, 0 is none. "
+    "In the shaded zones it is decided whether a head disperses. Pale heads are not sure to "
+    "matter.",
 )

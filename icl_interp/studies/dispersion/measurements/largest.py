@@ -29,11 +29,14 @@ def lengths(n_points: int, seed: int) -> list[int]:
     >>> lengths(10, 0)[0], len(lengths(10, 0)), lengths(10, 0)[-1]
     (10, 5, 80)
     """
-    draws = torch.rand(len(OCTAVES) - 1, generator=generator(seed, "dispersion/lengths"))
+    stream = generator(seed, "dispersion/lengths")
+    draws = torch.rand(len(OCTAVES) - 1, generator=stream)
     found = [n_points]
     for first, share in zip(OCTAVES, draws.tolist(), strict=False):
-        found.append(math.ceil(n_points * first * 2**share))
-    return [*found, OCTAVES[-1] * n_points]
+        factor = first * 2**share
+        found.append(math.ceil(n_points * factor))
+    longest = OCTAVES[-1] * n_points
+    return [*found, longest]
 
 
 def with_room(model: HookedTransformer, n_tokens: int) -> HookedTransformer:
@@ -62,20 +65,27 @@ def log_weights(
     """
     asked = lengths(lab.task.n_points, lab.seed)
     law = lab.task.with_points(asked[-1])
-    prompts = law.sample(lab.n_units, generator(lab.seed, "dispersion"), dtype=torch.float64)
+    stream = generator(lab.seed, "dispersion")
+    prompts = law.sample(lab.n_units, stream, dtype=torch.float64)
     sweeps: list[Sweep] = []
     for n_points in asked:
         edit = [edits[n_points]] if edits else []
         probe = AttentionEntropy(per_prompt=True)
         shorter = prompts.first(n_points)
         sweeps.append(lab.ask(prompts=shorter, context=edit, query=edit, probes=[probe]))
-    run(with_room(lab.model, lab.encoding.n_tokens(asked[-1])), lab.encoding, sweeps)
+    n_tokens = lab.encoding.n_tokens(asked[-1])
+    longer = with_room(lab.model, n_tokens)
+    run(longer, lab.encoding, sweeps)
     # (layer, head, the query, prompt) of each length.
-    values, n_keys = [], []
+    values = []
+    n_keys = []
     for sweep in sweeps:
         found = sweep.probes[0].results()
-        values.append(np.log(found["max_weight"].values[:, :, 0]).reshape(-1, lab.n_units))
-        n_keys.append(int(found["visible_keys"].values[0, 0, 0, 0]))
+        largest_of_each = found["max_weight"].values[:, :, 0]
+        visible = found["visible_keys"].values[0, 0, 0, 0]
+        logs = np.log(largest_of_each)
+        values.append(logs.reshape(-1, lab.n_units))
+        n_keys.append(int(visible))
     return np.stack(values), n_keys
 
 
@@ -83,6 +93,13 @@ def log_weights(
 def largest(lab: Lab) -> DataArray:
     """Logarithm of the largest weight by number of keys n, head and unit."""
     values, n_keys = log_weights(lab)
-    axes = {"n": tuple(n_keys), "head": relevance.labels(lab), "unit": tuple(range(lab.n_units))}
     note = f"{lab.n_units} functions; the first n is that of training"
+    return by_head(lab, values, n_keys, note)
+
+
+def by_head(lab: Lab, values: np.ndarray, n_keys: list[int], note: str = "") -> DataArray:
+    """What `log_weights` gives, with its axes named."""
+    heads = relevance.labels(lab)
+    units = tuple(range(lab.n_units))
+    axes = {"n": tuple(n_keys), "head": heads, "unit": units}
     return make_array(values, axes, note=note)
