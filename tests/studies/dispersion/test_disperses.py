@@ -128,7 +128,7 @@ def test_a_trained_head_over_bounded_inputs_disperses():
 
 
 @pytest.mark.slow
-def test_deep_heads_over_unbounded_inputs_are_open():
+def test_three_layers_with_norms_are_open():
     name = "softmax_fixed_no_positions"
     report = icl_interp.analyze(name, claims=[DISPERSES_CLAIM.id], progress=False)
     finding = report[DISPERSES_CLAIM.id]

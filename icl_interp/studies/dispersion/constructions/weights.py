@@ -13,12 +13,14 @@ from icl_interp.models.blank import blank
 from icl_interp.models.config import ScoreName
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.studies.dispersion.claims.disperses import DISPERSES_CLAIM
+from icl_interp.studies.dispersion.measurements.largest import OCTAVES
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.tasks.vectors import Sphere
 
 DISPERSES = DISPERSES_CLAIM.id
 DIM = 16  # so that few tokens score nearly as much as the query's own
 TASK = LinearRegression(n_dims=DIM, n_points=21, inputs=Sphere(DIM))
+ROOM = OCTAVES[-1] * TASK.n_points  # tokens of the longest prompt
 
 
 def finding(own: float, score_fn: ScoreName, g: torch.Generator, idle: float | None = None) -> Case:
@@ -38,7 +40,7 @@ def finding(own: float, score_fn: ScoreName, g: torch.Generator, idle: float | N
         width,
         d_head=width,
         n_heads=len(scores),
-        n_ctx=TASK.n_points,
+        n_ctx=ROOM,
         d_in=width,
         attention_dir="bidirectional",
         score_fn=score_fn,
@@ -78,7 +80,7 @@ def smoothing(g: torch.Generator) -> Case:
     """A softmax unit that averages labels with weights of bounded scores."""
     size = between(g, 0.2, 0.6)
     unit = SoftmaxAttention.from_product(size * torch.eye(DIM))
-    return Case(unit.to_transformer(TASK.n_points), TASK)
+    return Case(unit.to_transformer(ROOM), TASK)
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

@@ -40,10 +40,12 @@ def lengths(n_points: int, seed: int) -> list[int]:
 
 
 def with_room(model: HookedTransformer, n_tokens: int) -> HookedTransformer:
-    """A copy that reads prompts of so many tokens and computes the same.
+    """The model where it reads prompts of so many tokens; else a copy that does.
 
     The model has no vectors of positions, or the same vector at each.
     """
+    if model.cfg.n_ctx >= n_tokens:
+        return model
     found = copy.deepcopy(model)
     found.cfg = replace(model.cfg, n_ctx=n_tokens)
     if model.cfg.positional_embedding_type == "standard":
