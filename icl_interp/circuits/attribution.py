@@ -15,7 +15,7 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import unknown, whole
 from icl_interp.interventions.edges import edges_of, readers, written
-from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
+from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
 from icl_interp.results import make_array
 
 METHODS = ("first order", "integrated")
@@ -125,7 +125,20 @@ def estimated_moves(
     corrupted: Float[Tensor, "batch token d_in"],
     method: str = "first order",
 ) -> Float[Tensor, "edge batch"]:
-    """How far each edge moves each prediction, by gradients, in the order of `edges_of`."""
+    """How far each edge moves each prediction, by gradients, in the order of `edges_of`.
+
+    Prompts are run in parts, so memory does not grow with their number.
+    """
+    parts = []
+    for rows in chunks(model, len(clean), clean.shape[1]):
+        parts.append(_moves_of_some(model, clean[rows], corrupted[rows], method))
+    return torch.cat(parts, dim=1)
+
+
+def _moves_of_some(
+    model: HookedTransformer, clean: Tensor, corrupted: Tensor, method: str
+) -> Float[Tensor, "edge batch"]:
+    """The same for prompts that are run at once."""
     steps = torch.zeros(1)
     if method == "integrated":
         steps = (torch.arange(STEPS) + 0.5) / STEPS

@@ -22,7 +22,7 @@ from icl_interp.interventions.edges import (
     writers,
     written,
 )
-from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
+from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ def path_predictions(
 ) -> Float[Tensor, "pair batch d_out"]:
     """Predictions at the last token of corrupted prompts, one path at a time taken as clean.
 
+    Prompts are run in parts, so memory does not grow with their number.
+
     Args:
         model: runs on both.
         clean: tokens that what a writer writes is taken from.
@@ -81,6 +83,20 @@ def path_predictions(
     """
     if through not in ("direct", "all"):
         raise unknown("way through", through, ("direct", "all"))
+    parts = []
+    for rows in chunks(model, len(clean), clean.shape[1]):
+        parts.append(_of_some(model, clean[rows], corrupted[rows], pairs, through))
+    return torch.cat(parts, dim=1)
+
+
+def _of_some(
+    model: HookedTransformer,
+    clean: Tensor,
+    corrupted: Tensor,
+    pairs: Sequence[tuple[str, str]],
+    through: str,
+) -> Float[Tensor, "pair batch d_out"]:
+    """The same for prompts that are run at once."""
     names = list(dict.fromkeys(writer for writer, _ in pairs))
     values = written(model, clean, names)
     sources = writers(model)

@@ -38,6 +38,7 @@ from icl_interp.results import make_array, table_of_rows
 
 N_PROMPTS = 64  # functions drawn where no prompts are given
 N_DIRECTIONS = 8  # random changes of all labels, for second differences
+AT_ONCE = 64  # prompts of a pass of gradients
 STEP = 1e-4  # of finite differences, in standard deviations of what is moved
 # The gradient of these is not the derivative: hardmax is differentiated as softmax.
 NOT_BY_GRADIENT = ("hardmax",)
@@ -410,19 +411,23 @@ def _at_query(
 
 
 def _by_gradient(ask: Ask, prompts: Prompts, inputs: bool) -> Derivatives:
-    """Derivatives by automatic differentiation: prompts are independent, so one pass is enough."""
-    xs = prompts.xs.detach().clone()
-    ys = prompts.ys.detach().clone()
-    xs.requires_grad_()
-    ys.requires_grad_()
-    with torch.enable_grad():
-        followed = replace(prompts, xs=xs, ys=ys)
-        out = ask(followed).sum()
-    given = [xs, ys]
-    of_x, of_y = torch.autograd.grad(out, given, allow_unused=True, materialize_grads=True)
-    weights = of_y[:, :-1, 0].cpu()
-    slopes = of_x[:, :-1].cpu()
-    return weights, slopes if inputs else None
+    """Derivatives by automatic differentiation: prompts are independent, so a pass takes many."""
+    weights = []
+    slopes = []
+    for start in range(0, len(prompts), AT_ONCE):
+        part = prompts[start : start + AT_ONCE]
+        xs = part.xs.detach().clone()
+        ys = part.ys.detach().clone()
+        xs.requires_grad_()
+        ys.requires_grad_()
+        with torch.enable_grad():
+            followed = replace(part, xs=xs, ys=ys)
+            out = ask(followed).sum()
+        given = [xs, ys]
+        of_x, of_y = torch.autograd.grad(out, given, allow_unused=True, materialize_grads=True)
+        weights.append(of_y[:, :-1, 0].cpu())
+        slopes.append(of_x[:, :-1].cpu())
+    return torch.cat(weights), torch.cat(slopes) if inputs else None
 
 
 @torch.no_grad()
