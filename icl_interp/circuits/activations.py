@@ -14,6 +14,7 @@ from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.interventions.patching import AXES, Where, hook_of
 from icl_interp.models.transformer import chunks, model_in, tokens_in
+from icl_interp.products import fast
 
 
 class _PutPlaces(Intervention):
@@ -39,6 +40,7 @@ class _PutPlaces(Intervention):
         return edited
 
 
+@fast()
 def patch_activations(
     checkpoint: Any,
     contrast: Contrast,

@@ -16,6 +16,7 @@ from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import unknown, whole
 from icl_interp.interventions.edges import edges_of, readers, written
 from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.products import fast
 from icl_interp.results import make_array
 
 METHODS = ("first order", "integrated")
@@ -119,6 +120,7 @@ def attribute_edges(
     return Edges(table, check, method)
 
 
+@fast()
 def estimated_moves(
     model: HookedTransformer,
     clean: Float[Tensor, "batch token d_in"],

@@ -23,6 +23,7 @@ from icl_interp.interventions.edges import (
     written,
 )
 from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.products import fast
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def _putting(part: Part, value: Tensor) -> Any:
     return put
 
 
+@fast()
 @torch.no_grad()
 def path_predictions(
     model: HookedTransformer,

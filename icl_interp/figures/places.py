@@ -11,9 +11,11 @@ from icl_interp.figures.drawing import Axis, Drawing, Mark, Matrix, Panel, Point
 from icl_interp.figures.render import render
 
 MOST = 40  # rows of a figure
+LEVEL = 0.05  # of q-values
 CONTROLS = {"shuffled": "x", "random features": "diamond-open", "untrained": "square-open"}
 READ_FOR = {"Q": "queries", "K": "keys", "V": "values"}
 HOVER = "{text}: {x:.3g}"
+BETWEEN = "{row} to {column}: {z:.3g}"
 
 
 def recovered(table: pd.DataFrame, most: int = MOST) -> Figure:
@@ -39,25 +41,25 @@ def recovered(table: pd.DataFrame, most: int = MOST) -> Figure:
     """
     _check(table, ("share", "low", "high", "q"), "circuits.patch_activations or patch_paths")
     most = whole(most, "most", 1)
-    by_size = table["share"].abs().sort_values(ascending=False, kind="stable")
-    shown = table.loc[by_size.index[:most]]
-    end = list(table.columns).index("share")
-    names = _names(shown, [str(column) for column in table.columns[:end]])
-    colours = [INK if q < 0.05 else GREY for q in shown["q"]]
-    dots = Points(
-        shown["share"].to_numpy(),
-        range(len(shown)),
-        low=shown["low"].to_numpy(),
-        high=shown["high"].to_numpy(),
-        colour=colours,
-        texts=names,
-        hover=HOVER,
-    )
-    panel = Panel("", Axis("recovered share"), rows(names), [Rule(x=0.0), dots])
+    shown = table.sort_values("share", key=abs, ascending=False, kind="stable")
+    shown = shown.head(most)
+    # What stands before the share names the place.
+    columns = list(table.columns)
+    end = columns.index("share")
+    names = _names(shown, columns[:end])
+    colours = [INK if q < LEVEL else GREY for q in shown["q"]]
+    ends = _ends(shown)
+    at = range(len(shown))
+    dots = Points(shown["share"], at, **ends, colour=colours, texts=names, hover=HOVER)
+    zero = Rule(x=0.0)
+    x = Axis("recovered share")
+    panel = Panel("", x, rows(names), [zero, dots])
     below = "Share of the way to the clean prediction, 95 % intervals. Grey: q is 0.05 or more."
     if len(shown) < len(table):
         below += f" The {len(shown)} largest of {len(table)}."
-    return render(Drawing("What carries the prediction", below, [panel]))
+    title = "What carries the prediction"
+    drawing = Drawing(title, below, [panel])
+    return render(drawing)
 
 
 def readable(table: pd.DataFrame, most: int = MOST) -> Figure:
@@ -79,20 +81,27 @@ def readable(table: pd.DataFrame, most: int = MOST) -> Figure:
     _check(table, ("hook", "coordinate", "r2", "low", "high", *CONTROLS), "probes.fit")
     most = whole(most, "most", 1)
     shown = table.iloc[:most]
-    places = ["hook", "head", "position", "coordinate"]
-    names = _names(shown, [name for name in places if name == "hook" or shown[name].nunique() > 1])
+    # A place is named by what differs.
+    columns = ["hook"]
+    for name in ("head", "position", "coordinate"):
+        if shown[name].nunique() > 1:
+            columns.append(name)
+    names = _names(shown, columns)
     at = range(len(shown))
-    r2 = shown["r2"].to_numpy()
-    ends = {"low": shown["low"].to_numpy(), "high": shown["high"].to_numpy()}
-    marks: list[Mark] = [Rule(x=0.0), Points(r2, at, **ends, name="probe", texts=names)]
+    ends = _ends(shown)
+    own = Points(shown["r2"], at, **ends, name="probe", texts=names)
+    marks: list[Mark] = [Rule(x=0.0), own]
     for control, symbol in CONTROLS.items():
-        values = shown[control].to_numpy()
-        marks.append(Points(values, at, name=control, symbol=symbol, colour=GREY, texts=names))
-    panel = Panel("", Axis("R² on unseen functions"), rows(names), marks)
+        look = {"name": control, "symbol": symbol, "colour": GREY}
+        marks.append(Points(shown[control], at, **look, texts=names))
+    x = Axis("R² on unseen functions")
+    panel = Panel("", x, rows(names), marks)
     below = "95 % intervals over functions. What a probe reads counts as far as no control has it."
     if len(shown) < len(table):
         below += f" The first {len(shown)} of {len(table)} rows."
-    return render(Drawing("What can be read", below, [panel]))
+    title = "What can be read"
+    drawing = Drawing(title, below, [panel])
+    return render(drawing)
 
 
 def composition(table: pd.DataFrame) -> Figure:
@@ -113,54 +122,59 @@ def composition(table: pd.DataFrame) -> Figure:
     [(2, 2), (2, 2), (2, 2)]
     """
     _check(table, ("kind", "writer_layer", "reader_layer", "score", "random"), "probes.composition")
-    ratio = table["score"] / table["random"]
-    writer = _heads(table, "writer")
-    reader = _heads(table, "reader")
-    every = pd.DataFrame({"kind": table["kind"], "w": writer, "r": reader, "ratio": ratio})
-    largest = float(ratio.max())
+    every = table[["kind"]].copy()
+    every["writer"] = _heads(table, "writer")
+    every["reader"] = _heads(table, "reader")
+    every["ratio"] = table["score"] / table["random"]
+    look = {"low": 0.0, "high": every["ratio"].max(), "colours": "from zero", "hover": BETWEEN}
     panels = []
-    for kind, group in every.groupby("kind", sort=False):
-        wide = group.pivot(index="w", columns="r", values="ratio")
-        wide = wide.loc[group["w"].unique(), group["r"].unique()]
-        squares = Matrix(
-            wide.to_numpy(),
-            list(wide.index),
-            list(wide.columns),
-            low=0.0,
-            high=largest,
-            colours="from zero",
-            bar="times chance" if len(panels) == 2 else None,
-            hover="{row} to {column}: {z:.3g}",
-        )
-        panels.append(Panel(f"reads it for {READ_FOR[kind]}", Axis("reader"), Axis("writer"), [squares]))
+    for kind, use in READ_FOR.items():
+        group = every[every["kind"] == kind]
+        writers = group["writer"].unique()
+        readers = group["reader"].unique()
+        wide = group.pivot(index="writer", columns="reader", values="ratio")
+        wide = wide.reindex(index=writers, columns=readers)
+        bar = "times chance" if kind == "V" else None
+        squares = Matrix(wide, writers.tolist(), readers.tolist(), **look, bar=bar)
+        panels.append(Panel(f"reads it for {use}", Axis("reader"), Axis("writer"), [squares]))
     below = "Score over the root mean square of random directions: 1 by chance."
-    return render(Drawing("Which heads read what others write", below, panels, height=320))
+    title = "Which heads read what others write"
+    drawing = Drawing(title, below, panels, height=320)
+    return render(drawing)
+
+
+def _ends(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Ends of intervals."""
+    return {"low": table["low"], "high": table["high"]}
 
 
 def _heads(table: pd.DataFrame, what: str) -> pd.Series:
     """Names of heads, such as 1.0."""
-    return table[f"{what}_layer"].astype(str) + "." + table[f"{what}_head"].astype(str)
+    layer = table[f"{what}_layer"].astype(str)
+    head = table[f"{what}_head"].astype(str)
+    return layer + "." + head
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """A name for each row: of its place, or of its path."""
     names = []
-    for row in table[list(columns)].itertuples(index=False):
-        if list(columns) == ["writer", "reader"]:
-            names.append(" to ".join(row))
+    for _, row in table.iterrows():
+        if "writer" in columns:
+            names.append(f"{row['writer']} to {row['reader']}")
             continue
-        # A hook says what it is by itself; -1 stands for no head.
         parts = []
-        for column, value in zip(columns, row, strict=True):
-            if column == "hook":
-                parts.append(str(value))
-            elif not (column == "head" and value < 0):
-                parts.append(f"{column} {value}")
+        for column in columns:
+            value = row[column]
+            if column == "hook":  # it says what it is by itself
+                parts.append(value)
+            elif column != "head" or value >= 0:  # -1 stands for no head
+                parts.append(f"{column} {int(value)}")
         names.append(", ".join(parts))
     return names
 
 
 def _check(table: pd.DataFrame, needed: Sequence[str], of: str) -> None:
-    missing = sorted(set(needed) - set(table.columns))
+    there = set(table.columns)
+    missing = sorted(set(needed) - there)
     if missing:
         raise InputError(f"a table of {of} is drawn, but this one has no {missing}")

@@ -144,7 +144,9 @@ def composition(checkpoint: Any, *, seed: int = 0, n_random: int = N_RANDOM) -> 
     draw = generator(seed, "probes/roles/composition")
     # The same turns serve all pairs.
     turns = _random_turns(cfg.head_width, n_dims, n_random, draw)
-    writers = [_written(model, layer) for layer in range(cfg.n_layers)]
+    writers = []
+    for layer in range(cfg.n_layers):
+        writers.append([written.T for written in _written(model, layer)])
     readers = [_read(model, layer) for layer in range(cfg.n_layers)]
     rows = []
     for later in range(1, cfg.n_layers):
@@ -340,8 +342,16 @@ def _read(model: HookedTransformer, layer: int) -> Mapping[str, list[FactoredMat
 
 
 def _composed(read: FactoredMatrix, written: FactoredMatrix) -> float:
-    size = read.norm() * written.norm()
-    return float((written @ read).norm() / size) if size else np.nan
+    """|R W| / (|R| |W|), from the singular vectors of each map, which serve all its pairs.
+
+    W comes transposed, so that both maps have the singular vectors that meet as their left ones.
+    """
+    size = read.S.norm() * written.S.norm()
+    if not size:
+        return np.nan
+    between = written.U.mT @ read.U
+    product = written.S[:, None] * between * read.S
+    return float(product.norm() / size)
 
 
 def _random_turns(width: int, n_dims: int, n: int, draw: torch.Generator) -> Tensor:
@@ -362,9 +372,9 @@ def _random_scores(read: FactoredMatrix, written: FactoredMatrix, turns: Tensor)
     size = left.norm() * right.norm()
     if not size:
         return np.full(len(turns), np.nan)
-    products = right[:, None] * turns * left
-    norms = products.square().sum((1, 2)).sqrt()
-    return (norms / size).numpy()
+    by_row = turns.square() @ left.square()
+    squares = by_row @ right.square()
+    return (squares.sqrt() / size).numpy()
 
 
 def _against(score: float, null: np.ndarray) -> dict[str, float]:
