@@ -54,6 +54,9 @@ def patch_activations(
     The model runs on corrupted prompts with one place at a time taken from the clean run.
     `interventions.patch` does the same for a metric of your own, without intervals.
 
+    Assumes that clean and corrupted prompts have their tokens in the same places, and that an
+    activation of one run is one that the other could have: put together they may be neither.
+
     A place carries a share if it moves the prediction alone, so heads that cancel each other are
     named, too (`icl-interp selfcheck --tools`).
 

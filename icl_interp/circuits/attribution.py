@@ -70,6 +70,7 @@ def attribute_edges(
     the gradient over five prompts on the line between both. The estimate is compared with exact
     path patching on half of the sample for the largest edges and half for edges drawn at random.
 
+    Assumes that the prediction is nearly linear between both prompts; `error` says how nearly.
     Edges of heads that cancel each other are named, too (`icl-interp selfcheck --tools`).
 
     Source: Nanda (2023), *Attribution patching*; Syed, Rager & Conmy (2023), *Attribution patching
@@ -93,6 +94,13 @@ def attribute_edges(
     >>> found = attribute_edges(checkpoint, pairs, n_checked=4)
     >>> found.matrix.dims, len(found.check)
     (('writer', 'reader'), 4)
+
+    All paths begin at the read-in, and integrated gradients are complete. So what the read-in
+    carries to the parts that read it adds up to the whole way, up to the number of steps:
+
+    >>> from_start = found.table.loc[found.table["writer"] == "read-in", "share"].sum()
+    >>> bool(abs(from_start - 1) < 0.1)
+    True
     """
     if method not in METHODS:
         raise unknown("method", method, METHODS)

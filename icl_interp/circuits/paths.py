@@ -131,7 +131,8 @@ def patch_paths(
     Exact: every path is a run of the model. Parts are named "read-in", "head 0.2" and "MLP 1" as
     writers, "head 1.0 q", "head 1.0 k", "head 1.0 v", "MLP 1" and "read-out" as readers.
 
-    Each path is asked alone, so those of heads that cancel each other are named, too
+    Assumes, as patching does, that what a reader reads from two runs together is something it
+    could read. Each path is asked alone, so those of heads that cancel each other are named, too
     (`icl-interp selfcheck --tools`).
 
     Source: Goldowsky-Dill, MacLeod, Sato & Arora (2023), *Localizing model behavior with path

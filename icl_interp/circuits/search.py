@@ -43,6 +43,8 @@ def circuit(
     parts is not excluded. Edges between its parts are pruned in the same way. What is reported is
     measured on fresh prompts, so the error there may lie a little beyond the tolerance.
 
+    Assumes that a part which gives its mean over prompts is one that does nothing for them.
+
     Parts leave one at a time. Two heads that cancel each other are therefore kept, though both
     together do nothing (`icl-interp selfcheck --tools`).
 
@@ -63,11 +65,12 @@ def circuit(
         InputError: values that are vectors, errors that are not finite, a tolerance that is not
             positive, a model that has nothing to lose, or edges of a model whose stream is no sum.
 
+    With a tolerance that the mean alone keeps, no part is needed:
+
     >>> import icl_interp
-    >>> found = circuit("affine", 0.2, with_edges=False, n_functions=32, n_random=9)
-    Traceback (most recent call last):
-    icl_interp.errors.InputError: a circuit needs a checkpoint with a task, but got a str: \
-icl_interp.load gives one
+    >>> loaded = icl_interp.load("affine_attn_only")
+    >>> circuit(loaded, 2.0, with_edges=False, n_functions=16, n_random=1).parts
+    ()
     """
     real(tolerance, "tolerance", 0, above=True)
     whole(n_functions, "n_functions", 8)
