@@ -99,7 +99,7 @@ def attribute_edges(
     carries to the parts that read it adds up to the whole way, up to the number of steps:
 
     >>> from_start = found.table.loc[found.table["writer"] == "read-in", "share"].sum()
-    >>> bool(abs(from_start - 1) < 0.1)
+    >>> bool(abs(from_start - 1) < 0.01)
     True
     """
     if method not in METHODS:

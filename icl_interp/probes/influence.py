@@ -27,6 +27,7 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.errors import InputError, shown, whole
 from icl_interp.models import tokens as encodings
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import ModelWithEncoding, resolve, with_weights
@@ -58,9 +59,9 @@ class ExampleInfluence:
     """How the prediction at the query depends on each example of its prompt.
 
     The route is automatic differentiation in float64, through the model as it is, with whatever
-    is attached to it. Predictors without weights, and hardmax, whose gradient is another
-    function's, are asked at both sides of each label instead (central differences; exact up to
-    rounding where the prediction is linear in the labels).
+    is attached to it. Predictors without weights, adapted modules (a copy in float64), and hardmax,
+    whose gradient is another function's, are asked at both sides of each label instead (central
+    differences; exact up to rounding where the prediction is linear in the labels).
 
     Assumes that a label may be moved by itself: so paths, whose values come again as inputs, are
     refused, and so are vectors.
@@ -379,6 +380,9 @@ def asked(source: Any, prompts: Prompts, encoding: Encoding | str | None) -> tup
         InputError: the source predicts nothing, or its encoding shows no values.
     """
     if not isinstance(source, (HookedTransformer, ModelWithEncoding)):
+        if isinstance(source, HookedModel):
+            # An adapted module predicts in its own precision, and float32 is too coarse to differ.
+            source = copy.deepcopy(source).double()
         if not isinstance(source, Predictor):
             raise InputError(
                 "influence is asked of a checkpoint, a model, or an object with predict(prompts), "
