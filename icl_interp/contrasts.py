@@ -26,6 +26,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, real, whole
 from icl_interp.models.transformer import chunks, model_in, tokens_in
+from icl_interp.products import fast
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks.base import Task
@@ -323,6 +324,7 @@ class Way:
         return numbers @ belongs.astype(float)
 
 
+@fast()
 @torch.no_grad()
 def at_query(model: Any, prompts: Prompts | Tensor) -> Float[Tensor, " batch"]:
     """The prediction at the query of each prompt, in float64.

@@ -62,17 +62,24 @@ figures.head_roles(roles)
 # head (score 0.4): the token of $f(x_i)$ attends to the token of its own $x_i$. At the query, heads
 # 1.0, 1.2 and 1.3 attend to labels (0.99 and more). A head must know, at
 # the token of a value, which $x$ the value belongs to, and that token shows the value alone. So
-# head 0.2 may serve 1.0 and 1.2. Attention does not show that; patching can.
+# head 0.2 may serve 1.0 and 1.2. Attention does not show that. The weights say whether these
+# heads read the directions that head 0.2 writes; 1 is what random directions give.
+
+# %%
+figures.composition(probes.composition(checkpoint))
+
+# %% [markdown]
+# Heads 1.0, 1.2 and 1.3 read for their keys what head 0.2 writes, about 3 times as much as chance.
+# Whether the prediction uses it, only patching can tell.
 #
 # ## Which heads carry the function?
 # Take pairs of prompts with the same inputs and values of two functions. Run the model on the
 # second, and put in what one head writes on the first. The *share* says how much of the way from
-# the second prediction to the first comes back; `q` is adjusted for all heads.
+# the second prediction to the first comes back; `q` is a p-value, adjusted for all heads.
 
 # %%
 pairs = contrasts.labels(task, n_functions=64)
-patched = patch_activations(checkpoint, pairs, "z", by=("head",))
-patched.sort_values("share", ascending=False).head()
+figures.recovered(patch_activations(checkpoint, pairs, "z", by=("head",)))
 
 # %% [markdown]
 # ## By which paths?
@@ -111,7 +118,7 @@ circuit.summary
 
 # %%
 places = ["blocks.0.hook_resid_pre", "blocks.1.hook_resid_post"]
-probes.fit(checkpoint, "coefficients", at=places).table
+figures.readable(probes.fit(checkpoint, "coefficients", at=places).table)
 
 # %% [markdown]
 # At the query, before any block nothing is there. After two blocks the slope (coordinate 1) can be

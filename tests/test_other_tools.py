@@ -12,11 +12,20 @@ from helpers import must_fail
 
 PAGE = Path(__file__).parents[1] / "docs" / "howto" / "other_tools.md"
 TEXT = PAGE.read_text("utf-8")
-TOOLS = {  # by heading: what is imported, and a change of the code that makes its check fail
-    "nnsight": ("nnsight", ("output[:] = 0", "output[:] = 1")),
-    "pyvene": ("pyvene", ("base, source: source", "base, source: base")),
-    "captum": ("captum.attr", ("found.float()", "2 * found.float()")),
-    "circuitsvis": ("circuitsvis.attention", ("tokens=names,", "tokens=names[1:] * 2,")),
+TOOLS = {  # by heading: what is imported, and changes of the code, each of which its checks refuse
+    "nnsight": (
+        "nnsight",
+        [("[:, :, 2] = 0", "[:, :, 3] = 0"), ("hook_resid_pre", "hook_resid_mid")],
+    ),
+    "pyvene": (
+        "pyvene",
+        [
+            ('{"sources->base": last}', '{"sources->base": 1}'),
+            ('[{"tokens": source}]', '[{"tokens": base}]'),
+        ],
+    ),
+    "captum": ("captum.attr", [("[:, 1::2, 0]", "[:, :-1:2, 0]"), ("n_steps=64", "n_steps=2")]),
+    "circuitsvis": ("circuitsvis.attention", [("attention=pattern,", "attention=pattern.mT,")]),
 }
 
 
@@ -38,9 +47,11 @@ def test_the_page_has_a_part_for_each_tool():
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_code_of_a_tool_runs(tool, tmp_path):
-    module, (right, wrong) = TOOLS[tool]
+    module, mutants = TOOLS[tool]
     pytest.importorskip(module, reason=f"needs {tool}: the extra `beside`")
-    (code,) = blocks(TEXT.partition(f"\n## {tool}\n")[2].partition("\n## ")[0])
+    code = "\n".join(blocks(TEXT.partition(f"\n## {tool}\n")[2].partition("\n## ")[0]))
     run(tmp_path / "right.py", code)
-    assert code.count(right) == 1
-    must_fail(run, tmp_path / "wrong.py", code.replace(right, wrong))
+    for i, (right, wrong) in enumerate(mutants):
+        assert code.count(right) == 1
+        # A name of its own: linecache holds what nnsight has read of a file.
+        must_fail(run, tmp_path / f"wrong_{i}.py", code.replace(right, wrong))

@@ -13,7 +13,8 @@ from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.interventions.patching import AXES, Where, hook_of
-from icl_interp.models.transformer import model_in, tokens_in
+from icl_interp.models.transformer import chunks, model_in, tokens_in
+from icl_interp.products import fast
 
 
 class _PutPlaces(Intervention):
@@ -39,6 +40,7 @@ class _PutPlaces(Intervention):
         return edited
 
 
+@fast()
 def patch_activations(
     checkpoint: Any,
     contrast: Contrast,
@@ -51,6 +53,9 @@ def patch_activations(
 
     The model runs on corrupted prompts with one place at a time taken from the clean run.
     `interventions.patch` does the same for a metric of your own, without intervals.
+
+    Assumes that clean and corrupted prompts have their tokens in the same places, and that an
+    activation of one run is one that the other could have: put together they may be neither.
 
     A place carries a share if it moves the prediction alone, so heads that cancel each other are
     named, too (`icl-interp selfcheck --tools`).
@@ -88,7 +93,7 @@ def patch_activations(
             raise InputError(
                 f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}"
             )
-    # One run of the clean prompts, then one of the corrupted for each place.
+    # Some prompts at a time: a run of the clean ones, then one of the corrupted for each place.
     model = model_in(checkpoint)
     clean = tokens_in(contrast.clean, checkpoint)
     corrupted = tokens_in(contrast.corrupted, checkpoint)
@@ -96,23 +101,26 @@ def patch_activations(
     names = [hook_of(activation, layer) for layer in range(model.cfg.n_layers)]
     model.check_hooks(names)
     way = Way.of(checkpoint, contrast)
-    with torch.no_grad():
-        _, cache = model.run_with_cache(clean, names_filter=names)
     axes: tuple[str, ...] = ("layer", *by)
     places = list(product(*(range(sizes[name]) for name in axes)))
-    predictions = []
-    for layer, *place in places:
-        where = dict(zip(by, place, strict=True))
-        put = _PutPlaces(names[layer], cache[names[layer]], AXES[activation], where)
-        with intervene(model, put):
-            predictions.append(_whole(model, corrupted))
+    parts = []
+    for rows in chunks(model, len(clean), clean.shape[1]):
+        with torch.no_grad():
+            _, cache = model.run_with_cache(clean[rows], names_filter=names)
+        found = []
+        for layer, *place in places:
+            where = dict(zip(by, place, strict=True))
+            put = _PutPlaces(names[layer], cache[names[layer]], AXES[activation], where)
+            with intervene(model, put):
+                found.append(_at_query(model, corrupted[rows]))
+        parts.append(torch.stack(found))
     columns: dict[str, Sequence[int]] = {}
     for name, indices in zip(axes, zip(*places, strict=True), strict=True):
         columns[name] = indices
-    return share_table(columns, torch.stack(predictions), way, seed=seed)
+    return share_table(columns, torch.cat(parts, dim=1), way, seed=seed)
 
 
-def _whole(model: Any, tokens: Tensor) -> Tensor:
-    """Predictions at the query, all prompts in one run: values that are put belong to these."""
-    with torch.no_grad():
-        return model(tokens)[:, -1, 0].double().cpu()
+@torch.no_grad()
+def _at_query(model: Any, tokens: Tensor) -> Tensor:
+    """Predictions at the query, in one run: values that are put belong to these prompts."""
+    return model(tokens)[:, -1, 0].double().cpu()

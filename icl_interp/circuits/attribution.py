@@ -15,7 +15,8 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import unknown, whole
 from icl_interp.interventions.edges import edges_of, readers, written
-from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
+from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.products import fast
 from icl_interp.results import make_array
 
 METHODS = ("first order", "integrated")
@@ -69,6 +70,7 @@ def attribute_edges(
     the gradient over five prompts on the line between both. The estimate is compared with exact
     path patching on half of the sample for the largest edges and half for edges drawn at random.
 
+    Assumes that the prediction is nearly linear between both prompts; `error` says how nearly.
     Edges of heads that cancel each other are named, too (`icl-interp selfcheck --tools`).
 
     Source: Nanda (2023), *Attribution patching*; Syed, Rager & Conmy (2023), *Attribution patching
@@ -92,6 +94,13 @@ def attribute_edges(
     >>> found = attribute_edges(checkpoint, pairs, n_checked=4)
     >>> found.matrix.dims, len(found.check)
     (('writer', 'reader'), 4)
+
+    All paths begin at the read-in, and integrated gradients are complete. So what the read-in
+    carries to the parts that read it adds up to the whole way, up to the number of steps:
+
+    >>> from_start = found.table.loc[found.table["writer"] == "read-in", "share"].sum()
+    >>> bool(abs(from_start - 1) < 0.01)
+    True
     """
     if method not in METHODS:
         raise unknown("method", method, METHODS)
@@ -119,13 +128,27 @@ def attribute_edges(
     return Edges(table, check, method)
 
 
+@fast()
 def estimated_moves(
     model: HookedTransformer,
     clean: Float[Tensor, "batch token d_in"],
     corrupted: Float[Tensor, "batch token d_in"],
     method: str = "first order",
 ) -> Float[Tensor, "edge batch"]:
-    """How far each edge moves each prediction, by gradients, in the order of `edges_of`."""
+    """How far each edge moves each prediction, by gradients, in the order of `edges_of`.
+
+    Prompts are run in parts, so memory does not grow with their number.
+    """
+    parts = []
+    for rows in chunks(model, len(clean), clean.shape[1]):
+        parts.append(_moves_of_some(model, clean[rows], corrupted[rows], method))
+    return torch.cat(parts, dim=1)
+
+
+def _moves_of_some(
+    model: HookedTransformer, clean: Tensor, corrupted: Tensor, method: str
+) -> Float[Tensor, "edge batch"]:
+    """The same for prompts that are run at once."""
     steps = torch.zeros(1)
     if method == "integrated":
         steps = (torch.arange(STEPS) + 0.5) / STEPS

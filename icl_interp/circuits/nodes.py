@@ -16,6 +16,7 @@ from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.interventions.edges import PutEdges
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.products import fast
 from icl_interp.prompts import Prompts, as_numbers
 
 Edge = tuple[str, str]
@@ -134,6 +135,7 @@ class Ablated:
             self._known[key] = self._errors(removed, edges)
         return self._known[key]
 
+    @fast()
     @torch.no_grad()
     def _errors(self, removed: Collection[str], edges: Collection[Edge]) -> Tensor:
         edits = self._edits(removed)

@@ -22,7 +22,8 @@ from icl_interp.interventions.edges import (
     writers,
     written,
 )
-from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
+from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.products import fast
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def _putting(part: Part, value: Tensor) -> Any:
     return put
 
 
+@fast()
 @torch.no_grad()
 def path_predictions(
     model: HookedTransformer,
@@ -65,6 +67,8 @@ def path_predictions(
     through: str = "direct",
 ) -> Float[Tensor, "pair batch d_out"]:
     """Predictions at the last token of corrupted prompts, one path at a time taken as clean.
+
+    Prompts are run in parts, so memory does not grow with their number.
 
     Args:
         model: runs on both.
@@ -81,6 +85,20 @@ def path_predictions(
     """
     if through not in ("direct", "all"):
         raise unknown("way through", through, ("direct", "all"))
+    parts = []
+    for rows in chunks(model, len(clean), clean.shape[1]):
+        parts.append(_of_some(model, clean[rows], corrupted[rows], pairs, through))
+    return torch.cat(parts, dim=1)
+
+
+def _of_some(
+    model: HookedTransformer,
+    clean: Tensor,
+    corrupted: Tensor,
+    pairs: Sequence[tuple[str, str]],
+    through: str,
+) -> Float[Tensor, "pair batch d_out"]:
+    """The same for prompts that are run at once."""
     names = list(dict.fromkeys(writer for writer, _ in pairs))
     values = written(model, clean, names)
     sources = writers(model)
@@ -113,7 +131,8 @@ def patch_paths(
     Exact: every path is a run of the model. Parts are named "read-in", "head 0.2" and "MLP 1" as
     writers, "head 1.0 q", "head 1.0 k", "head 1.0 v", "MLP 1" and "read-out" as readers.
 
-    Each path is asked alone, so those of heads that cancel each other are named, too
+    Assumes, as patching does, that what a reader reads from two runs together is something it
+    could read. Each path is asked alone, so those of heads that cancel each other are named, too
     (`icl-interp selfcheck --tools`).
 
     Source: Goldowsky-Dill, MacLeod, Sato & Arora (2023), *Localizing model behavior with path

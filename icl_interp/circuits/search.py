@@ -13,8 +13,9 @@ from icl_interp.circuits.attribution import gradients
 from icl_interp.circuits.nodes import Ablated, Circuit, Edge
 from icl_interp.circuits.shares import interval_columns
 from icl_interp.errors import InputError, real, whole
-from icl_interp.interventions.edges import READ_IN, READ_OUT, edges_of, readers, written
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.interventions.base import mean_activations
+from icl_interp.interventions.edges import READ_IN, READ_OUT, edges_of, readers, writers, written
+from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_table
@@ -42,6 +43,8 @@ def circuit(
     parts is not excluded. Edges between its parts are pruned in the same way. What is reported is
     measured on fresh prompts, so the error there may lie a little beyond the tolerance.
 
+    Assumes that a part which gives its mean over prompts is one that does nothing for them.
+
     Parts leave one at a time. Two heads that cancel each other are therefore kept, though both
     together do nothing (`icl-interp selfcheck --tools`).
 
@@ -62,11 +65,12 @@ def circuit(
         InputError: values that are vectors, errors that are not finite, a tolerance that is not
             positive, a model that has nothing to lose, or edges of a model whose stream is no sum.
 
+    With a tolerance that the mean alone keeps, no part is needed:
+
     >>> import icl_interp
-    >>> found = circuit("affine", 0.2, with_edges=False, n_functions=32, n_random=9)
-    Traceback (most recent call last):
-    icl_interp.errors.InputError: a circuit needs a checkpoint with a task, but got a str: \
-icl_interp.load gives one
+    >>> loaded = icl_interp.load("affine_attn_only")
+    >>> circuit(loaded, 2.0, with_edges=False, n_functions=16, n_random=1).parts
+    ()
     """
     real(tolerance, "tolerance", 0, above=True)
     whole(n_functions, "n_functions", 8)
@@ -155,44 +159,60 @@ def _least_first(search: Ablated) -> list[str]:
             names[part] = (f"blocks.{layer}.attn.hook_z", int(head))
         else:
             names[part] = (f"blocks.{place}.hook_mlp_out", None)
-    out, cache = model.run_with_cache(
-        search.tokens,
-        names_filter=lambda name: name.endswith(("hook_z", "hook_mlp_out")),
-        incl_bwd=True,
-        number=lambda out: out[:, -1, 0].sum(),
-    )
-    gap = out[:, -1, 0].double().cpu() - search.truth
-    rises = {}
-    for part, (hook, head) in names.items():
-        value = cache[hook] if head is None else cache[hook][:, :, head]
-        slope = cache[f"{hook}_grad"] if head is None else cache[f"{hook}_grad"][:, :, head]
-        rises[part] = _rise(gap, slope * (value.mean(0) - value))
+    hooks = list(dict.fromkeys(hook for hook, _ in names.values()))
+    means = mean_activations(model, search.tokens, hooks)
+    # How far each prediction moves if a part gives its mean, some prompts at a time.
+    moves: dict[str, list[Tensor]] = {part: [] for part in names}
+    gaps = []
+    for rows in chunks(model, len(search.tokens), search.tokens.shape[1]):
+        out, cache = model.run_with_cache(
+            search.tokens[rows],
+            names_filter=hooks,
+            incl_bwd=True,
+            number=lambda out: out[:, -1, 0].sum(),
+        )
+        gaps.append(out[:, -1, 0].double().cpu() - search.truth[rows])
+        for part, (hook, head) in names.items():
+            product = cache[f"{hook}_grad"] * (means[hook] - cache[hook])
+            own = product if head is None else product[:, :, head]
+            moves[part].append(own.sum((1, 2)))
+    gap = torch.cat(gaps)
+    rises = {part: _rise(gap, torch.cat(moved)) for part, moved in moves.items()}
     return sorted(rises, key=rises.__getitem__)
 
 
-def _rise(gap: Tensor, products: Tensor) -> float:
-    """Of the mean square of a gap, where the prediction moves by a sum of products."""
-    moved = products.sum((1, 2)).double().cpu()
-    return float(((gap + moved).square() - gap.square()).mean())
+def _rise(gap: Tensor, moved: Tensor) -> float:
+    """Of the mean square of a gap, where each prediction moves."""
+    further = gap + moved.double().cpu()
+    return float((further.square() - gap.square()).mean())
 
 
 def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Edge, ...]:
     """Edges that stay between parts that stay, the read-in and the read-out."""
     model = search.model
     inside = edges_between(model, kept)
-    values = written(model, search.tokens)
-    for name, value in values.items():
-        search.means[name] = value.mean(0, keepdim=True)
-    # The order in which edges are tried, by gradients of the intact model.
-    slopes = gradients(model, search.tokens)
+    sources = writers(model)
+    hooks = list(dict.fromkeys(part.hook for part in sources.values()))
+    means = mean_activations(model, search.tokens, hooks)
+    for name, part in sources.items():
+        search.means[name] = part.of(means[part.hook][None])
+    # The order in which edges are tried, by gradients of the intact model, some prompts at a time.
     targets = readers(model)
-    with torch.no_grad():
-        gap = model(search.tokens)[:, -1, 0].double().cpu() - search.truth
-    rises = {}
-    for writer, reader in inside:
-        target = targets[reader]
-        change = search.means[writer] - values[writer]
-        rises[writer, reader] = _rise(gap, change * target.of(slopes[target.hook]))
+    moves: dict[Edge, list[Tensor]] = {pair: [] for pair in inside}
+    gaps = []
+    for rows in chunks(model, len(search.tokens), search.tokens.shape[1]):
+        tokens = search.tokens[rows]
+        values = written(model, tokens)
+        slopes = gradients(model, tokens)
+        with torch.no_grad():
+            gaps.append(model(tokens)[:, -1, 0].double().cpu() - search.truth[rows])
+        for writer, reader in inside:
+            target = targets[reader]
+            change = search.means[writer] - values[writer]
+            product = change * target.of(slopes[target.hook])
+            moves[writer, reader].append(product.sum((1, 2)))
+    gap = torch.cat(gaps)
+    rises = {pair: _rise(gap, torch.cat(moved)) for pair, moved in moves.items()}
     order = sorted(rises, key=rises.__getitem__)
     others = set(search.parts) - set(kept)
     limit = float(search.without(()).mean()) + tolerance

@@ -15,6 +15,7 @@ from icl_interp.results import make_table
 
 N_PERMUTATIONS = 20_000
 AT_ONCE = 2000  # permutations
+NUMBERS = 500_000  # that some permutations of prompts hold together
 NOTE = (
     "share: how much of the way from the corrupted to the clean prediction comes back; low and "
     "high: 95 % interval, functions resampled; p: permutation of functions, under which what moved "
@@ -118,8 +119,9 @@ def p_values(
     bound *= 1 - 1e-9
     random = np.random.default_rng([seed, n_units])
     exceeded = np.ones(len(seen))
-    for start in range(0, n_permutations, AT_ONCE):
-        n = min(AT_ONCE, n_permutations - start)
+    at_once = max(1, min(AT_ONCE, NUMBERS // len(order)))
+    for start in range(0, n_permutations, at_once):
+        n = min(at_once, n_permutations - start)
         units = np.tile(np.arange(n_units), (n, 1))
         ways = length[random.permuted(units, axis=1)]
         drawn = moved @ ways.reshape(n, -1).T

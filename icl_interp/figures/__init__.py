@@ -12,6 +12,7 @@ from icl_interp.figures.letters import Style
 from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay, overlay_panels
 from icl_interp.figures.paper import for_paper
+from icl_interp.figures.places import composition, readable, recovered
 from icl_interp.figures.render import render
 from icl_interp.figures.roles import head_roles
 
@@ -22,6 +23,7 @@ __all__ = [
     "Style",
     "attention",
     "circuit_graph",
+    "composition",
     "draw",
     "edge_matrix",
     "export",
@@ -32,6 +34,8 @@ __all__ = [
     "overlay_panels",
     "plot",
     "plotly_js",
+    "readable",
+    "recovered",
     "render",
     "to_div",
 ]

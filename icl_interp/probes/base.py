@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError
 from icl_interp.models import tokens as encodings
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import only_reads
@@ -231,8 +231,8 @@ def with_weights(model: HookedModel, what: str) -> HookedTransformer:
     if isinstance(model, HookedTransformer):
         return model
     raise InputError(
-        f"{what} needs the weights of a HookedTransformer, but this is {shown(model)[:60]}: "
-        "convert it with icl_interp.load, if one of the formats reads it"
+        f"{what} needs the weights of a HookedTransformer, but this is an adapted module "
+        f"({type(model).__name__}): convert it with icl_interp.load, if one of the formats reads it"
     )
 
 

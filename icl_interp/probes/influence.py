@@ -27,6 +27,7 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.errors import InputError, shown, whole
 from icl_interp.models import tokens as encodings
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import ModelWithEncoding, resolve, with_weights
@@ -38,6 +39,7 @@ from icl_interp.results import make_array, table_of_rows
 
 N_PROMPTS = 64  # functions drawn where no prompts are given
 N_DIRECTIONS = 8  # random changes of all labels, for second differences
+AT_ONCE = 64  # prompts of a pass of gradients
 STEP = 1e-4  # of finite differences, in standard deviations of what is moved
 # The gradient of these is not the derivative: hardmax is differentiated as softmax.
 NOT_BY_GRADIENT = ("hardmax",)
@@ -57,9 +59,9 @@ class ExampleInfluence:
     """How the prediction at the query depends on each example of its prompt.
 
     The route is automatic differentiation in float64, through the model as it is, with whatever
-    is attached to it. Predictors without weights, and hardmax, whose gradient is another
-    function's, are asked at both sides of each label instead (central differences; exact up to
-    rounding where the prediction is linear in the labels).
+    is attached to it. Predictors without weights, adapted modules (a copy in float64), and hardmax,
+    whose gradient is another function's, are asked at both sides of each label instead (central
+    differences; exact up to rounding where the prediction is linear in the labels).
 
     Assumes that a label may be moved by itself: so paths, whose values come again as inputs, are
     refused, and so are vectors.
@@ -378,6 +380,9 @@ def asked(source: Any, prompts: Prompts, encoding: Encoding | str | None) -> tup
         InputError: the source predicts nothing, or its encoding shows no values.
     """
     if not isinstance(source, (HookedTransformer, ModelWithEncoding)):
+        if isinstance(source, HookedModel):
+            # An adapted module predicts in its own precision, and float32 is too coarse to differ.
+            source = copy.deepcopy(source).double()
         if not isinstance(source, Predictor):
             raise InputError(
                 "influence is asked of a checkpoint, a model, or an object with predict(prompts), "
@@ -410,19 +415,23 @@ def _at_query(
 
 
 def _by_gradient(ask: Ask, prompts: Prompts, inputs: bool) -> Derivatives:
-    """Derivatives by automatic differentiation: prompts are independent, so one pass is enough."""
-    xs = prompts.xs.detach().clone()
-    ys = prompts.ys.detach().clone()
-    xs.requires_grad_()
-    ys.requires_grad_()
-    with torch.enable_grad():
-        followed = replace(prompts, xs=xs, ys=ys)
-        out = ask(followed).sum()
-    given = [xs, ys]
-    of_x, of_y = torch.autograd.grad(out, given, allow_unused=True, materialize_grads=True)
-    weights = of_y[:, :-1, 0].cpu()
-    slopes = of_x[:, :-1].cpu()
-    return weights, slopes if inputs else None
+    """Derivatives by automatic differentiation: prompts are independent, so a pass takes many."""
+    weights = []
+    slopes = []
+    for start in range(0, len(prompts), AT_ONCE):
+        part = prompts[start : start + AT_ONCE]
+        xs = part.xs.detach().clone()
+        ys = part.ys.detach().clone()
+        xs.requires_grad_()
+        ys.requires_grad_()
+        with torch.enable_grad():
+            followed = replace(part, xs=xs, ys=ys)
+            out = ask(followed).sum()
+        given = [xs, ys]
+        of_x, of_y = torch.autograd.grad(out, given, allow_unused=True, materialize_grads=True)
+        weights.append(of_y[:, :-1, 0].cpu())
+        slopes.append(of_x[:, :-1].cpu())
+    return torch.cat(weights), torch.cat(slopes) if inputs else None
 
 
 @torch.no_grad()

@@ -72,10 +72,18 @@ def roles(checkpoint: Any, prompts: Prompts | None = None, *, seed: int = 0) -> 
     Source: Elhage et al. (2021), "A mathematical framework for transformer circuits" (previous
     token, composition); Olsson et al. (2022), "In-context learning and induction heads".
 
+    Assumes that weights say what a head takes: values of length 0 may lie where they are large.
+
+    Without queries weights are even, and no score is above chance:
+
     >>> import icl_interp
-    >>> table = roles(icl_interp.load("affine_attn_only"))
-    >>> sorted(set(table["role"]))[:3]
-    ['duplicates', 'labels', 'neighbours']
+    >>> loaded = icl_interp.load("affine_attn_only")
+    >>> with torch.no_grad():
+    ...     for block in loaded.model.blocks:
+    ...         _ = block.attn.W_Q.zero_(), block.attn.b_Q.zero_()
+    >>> table = roles(loaded).dropna(subset="score")
+    >>> bool((table.loc[table["role"] != "neighbours", "score"].abs() < 1e-6).all())
+    True
     """
     model, encoding = _held(checkpoint)
     if prompts is None:
@@ -132,10 +140,20 @@ def composition(checkpoint: Any, *, seed: int = 0, n_random: int = N_RANDOM) -> 
         InputError: a model without attention or of one layer, or one whose heads do not write to
             the stream as they are (post-norm, norms on outputs).
 
+    Assumes that directions matter as their length in the weights says, whatever the prompts.
+
+    A head of one direction that reads what another of one direction writes has a score of 1:
+
     >>> from icl_interp.models.config import HookedTransformerConfig
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
-    >>> composition(model, n_random=9).groupby("kind")["score"].count().to_dict()
-    {'K': 4, 'Q': 4, 'V': 4}
+    >>> cfg = HookedTransformerConfig(
+    ...     n_layers=2, d_model=8, n_heads=1, d_head=1, normalization_type=None
+    ... )
+    >>> model = HookedTransformer(cfg)
+    >>> with torch.no_grad():
+    ...     _ = model.blocks[1].attn.W_V.copy_(model.blocks[0].attn.W_O.mT)
+    >>> found = composition(model, n_random=9).set_index("kind")["score"]
+    >>> float(found["V"].round(6))
+    1.0
     """
     model = getattr(checkpoint, "model", checkpoint)
     cfg = _of_sums(model)
@@ -144,7 +162,9 @@ def composition(checkpoint: Any, *, seed: int = 0, n_random: int = N_RANDOM) -> 
     draw = generator(seed, "probes/roles/composition")
     # The same turns serve all pairs.
     turns = _random_turns(cfg.head_width, n_dims, n_random, draw)
-    writers = [_written(model, layer) for layer in range(cfg.n_layers)]
+    writers = []
+    for layer in range(cfg.n_layers):
+        writers.append([written.T for written in _written(model, layer)])
     readers = [_read(model, layer) for layer in range(cfg.n_layers)]
     rows = []
     for later in range(1, cfg.n_layers):
@@ -169,6 +189,8 @@ def ov_spectrum(checkpoint: Any) -> pd.DataFrame:
     * label: how much one unit of the label's channel, read in and written by this head alone at
       unit attention, moves the read-out, up to the positive scales of norms: its sign says whether
       labels count for or against. NaN where values are vectors.
+
+    Assumes that what norms divide by is the same for all prompts, as all maps of weights do.
 
     Source: Elhage et al. (2021), "A mathematical framework for transformer circuits", for the
     eigenvalues.
@@ -340,8 +362,16 @@ def _read(model: HookedTransformer, layer: int) -> Mapping[str, list[FactoredMat
 
 
 def _composed(read: FactoredMatrix, written: FactoredMatrix) -> float:
-    size = read.norm() * written.norm()
-    return float((written @ read).norm() / size) if size else np.nan
+    """|R W| / (|R| |W|), from the singular vectors of each map, which serve all its pairs.
+
+    W comes transposed, so that both maps have the singular vectors that meet as their left ones.
+    """
+    size = read.S.norm() * written.S.norm()
+    if not size:
+        return np.nan
+    between = written.U.mT @ read.U
+    product = written.S[:, None] * between * read.S
+    return float(product.norm() / size)
 
 
 def _random_turns(width: int, n_dims: int, n: int, draw: torch.Generator) -> Tensor:
@@ -362,9 +392,9 @@ def _random_scores(read: FactoredMatrix, written: FactoredMatrix, turns: Tensor)
     size = left.norm() * right.norm()
     if not size:
         return np.full(len(turns), np.nan)
-    products = right[:, None] * turns * left
-    norms = products.square().sum((1, 2)).sqrt()
-    return (norms / size).numpy()
+    by_row = turns.square() @ left.square()
+    squares = by_row @ right.square()
+    return (squares.sqrt() / size).numpy()
 
 
 def _against(score: float, null: np.ndarray) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """Hat rows: against closed forms, finite differences, and models that are set by hand."""
 
+import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from icl_interp.interventions.attention import SwapPattern
 from icl_interp.interventions.base import intervene
 from icl_interp.models.blank import blank
 from icl_interp.models.single_layers import LinearSelfAttention
-from icl_interp.models.tokens import Stacked, States
+from icl_interp.models.tokens import Interleaved, Stacked, States
 from icl_interp.probes import ExampleInfluence, hat_rows
 from icl_interp.probes import influence as module
 from icl_interp.probes.influence import _by_differences, asked
@@ -273,3 +275,32 @@ def test_refusals():
         figure_of(one, 1)
     with pytest.raises(InputError, match="at least two examples"):
         ExampleInfluence.measure(model, PROMPTS.first(2)).leave_one_out()
+
+
+class Running(torch.nn.Module):
+    """A layer without a gradient of ours: each token adds a squashed sum of those before it."""
+
+    def forward(self, stream):
+        return stream + torch.tanh(stream.cumsum(1))
+
+
+def are_gradients(found, module, prompts):
+    """Weights are derivatives of the module in the labels, by automatic differentiation."""
+    tokens = Interleaved().encode(prompts.double()).requires_grad_()
+    out = module(tokens)[:, -1, 0].sum()
+    (slopes,) = torch.autograd.grad(out, tokens)
+    labels = slopes[:, 1::2, 0].numpy()
+    np.testing.assert_allclose(found.weights.values, labels, rtol=0, atol=1e-7)
+
+
+def test_an_adapted_module_is_asked_in_float64():
+    torch.manual_seed(0)
+    made = torch.nn.Sequential(torch.nn.Linear(1, 8), Running(), torch.nn.Linear(8, 1)).eval()
+    adapted = icl_interp.adapt(made, encoding="interleaved", residual=["0", "1"])
+    prompts = icl_interp.load("affine").task.sample(4, generator(0, "adapted"))
+    found = ExampleInfluence.measure(adapted, prompts)
+    assert next(made.parameters()).dtype == torch.float32  # a copy is asked
+    coarse = ExampleInfluence.measure(SimpleNamespace(predict=adapted.predict, name="m"), prompts)
+    double = copy.deepcopy(made).double()
+    are_gradients(found, double, prompts)
+    must_fail(are_gradients, coarse, double, prompts)

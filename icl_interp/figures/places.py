@@ -1,0 +1,180 @@
+"""Tables of places in a model as figures: recovered shares, learned probes, composition."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from plotly.graph_objects import Figure
+
+from icl_interp.errors import InputError, whole
+from icl_interp.figures.colours import GREY, INK
+from icl_interp.figures.drawing import Axis, Drawing, Mark, Matrix, Panel, Points, Rule, rows
+from icl_interp.figures.render import render
+
+MOST = 40  # rows of a figure
+LEVEL = 0.05  # of q-values
+CONTROLS = {"shuffled": "x", "random features": "diamond-open", "untrained": "square-open"}
+READ_FOR = {"Q": "queries", "K": "keys", "V": "values"}
+HOVER = "{text}: {x:.3g}"
+BETWEEN = "{row} to {column}: {z:.3g}"
+
+
+def recovered(table: pd.DataFrame, most: int = MOST) -> Figure:
+    """Recovered shares of places or paths with their intervals, the largest first.
+
+    Grey: not told from 0 at a false discovery rate of 5 %.
+
+    Args:
+        table: what `circuits.patch_activations` or `circuits.patch_paths` gave, or the `table` of
+            `circuits.attribute_edges`.
+        most: rows that are drawn.
+
+    Raises:
+        InputError: another table.
+
+    >>> import icl_interp
+    >>> loaded = icl_interp.load("affine_attn_only")
+    >>> pairs = icl_interp.contrasts.labels(loaded.task, n_functions=16)
+    >>> table = icl_interp.circuits.patch_activations(loaded, pairs)
+    >>> drawn = recovered(table, most=3).data[0].x
+    >>> bool((sorted(abs(drawn)) == sorted(table["share"].abs())[-3:]))
+    True
+    """
+    _check(table, ("share", "low", "high", "q"), "circuits.patch_activations or patch_paths")
+    most = whole(most, "most", 1)
+    shown = table.sort_values("share", key=abs, ascending=False, kind="stable")
+    shown = shown.head(most)
+    # What stands before the share names the place.
+    columns = list(table.columns)
+    end = columns.index("share")
+    names = _names(shown, columns[:end])
+    colours = [INK if q < LEVEL else GREY for q in shown["q"]]
+    ends = _ends(shown)
+    at = range(len(shown))
+    dots = Points(shown["share"], at, **ends, colour=colours, texts=names, hover=HOVER)
+    zero = Rule(x=0.0)
+    x = Axis("recovered share")
+    panel = Panel("", x, rows(names), [zero, dots])
+    below = "Share of the way to the clean prediction, 95 % intervals. Grey: q is 0.05 or more."
+    if len(shown) < len(table):
+        below += f" The {len(shown)} largest of {len(table)}."
+    title = "What carries the prediction"
+    drawing = Drawing(title, below, [panel])
+    return render(drawing)
+
+
+def readable(table: pd.DataFrame, most: int = MOST) -> Figure:
+    """R2 of learned probes with its interval, beside their controls, in the order of the table.
+
+    Args:
+        table: of `probes.fit`, its attribute `table`.
+        most: rows that are drawn.
+
+    Raises:
+        InputError: another table.
+
+    >>> import icl_interp
+    >>> found = icl_interp.probes.fit(icl_interp.load("affine_attn_only"), "X'y")
+    >>> figure = readable(found.table)
+    >>> bool((figure.data[0].x == found.table["r2"]).all())
+    True
+    """
+    _check(table, ("hook", "coordinate", "r2", "low", "high", *CONTROLS), "probes.fit")
+    most = whole(most, "most", 1)
+    shown = table.iloc[:most]
+    # A place is named by what differs.
+    columns = ["hook"]
+    for name in ("head", "position", "coordinate"):
+        if shown[name].nunique() > 1:
+            columns.append(name)
+    names = _names(shown, columns)
+    at = range(len(shown))
+    ends = _ends(shown)
+    own = Points(shown["r2"], at, **ends, name="probe", texts=names)
+    marks: list[Mark] = [Rule(x=0.0), own]
+    for control, symbol in CONTROLS.items():
+        look = {"name": control, "symbol": symbol, "colour": GREY}
+        marks.append(Points(shown[control], at, **look, texts=names))
+    x = Axis("R² on unseen functions")
+    panel = Panel("", x, rows(names), marks)
+    below = "95 % intervals over functions. What a probe reads counts as far as no control has it."
+    if len(shown) < len(table):
+        below += f" The first {len(shown)} of {len(table)} rows."
+    title = "What can be read"
+    drawing = Drawing(title, below, [panel])
+    return render(drawing)
+
+
+def composition(table: pd.DataFrame) -> Figure:
+    """Composition of heads as squares, a panel each for queries, keys and values.
+
+    A square is the score over its root mean square in random directions, so 1 is chance.
+
+    Args:
+        table: what `probes.composition` gave.
+
+    Raises:
+        InputError: another table.
+
+    >>> from icl_interp import HookedTransformerConfig, probes
+    >>> from icl_interp.models.transformer import HookedTransformer
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
+    >>> [square.z.shape for square in composition(probes.composition(model, n_random=9)).data]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    _check(table, ("kind", "writer_layer", "reader_layer", "score", "random"), "probes.composition")
+    every = table[["kind"]].copy()
+    every["writer"] = _heads(table, "writer")
+    every["reader"] = _heads(table, "reader")
+    every["ratio"] = table["score"] / table["random"]
+    look = {"low": 0.0, "high": every["ratio"].max(), "colours": "from zero", "hover": BETWEEN}
+    panels = []
+    for kind, use in READ_FOR.items():
+        group = every[every["kind"] == kind]
+        writers = group["writer"].unique()
+        readers = group["reader"].unique()
+        wide = group.pivot(index="writer", columns="reader", values="ratio")
+        wide = wide.reindex(index=writers, columns=readers)
+        bar = "times chance" if kind == "V" else None
+        squares = Matrix(wide, writers.tolist(), readers.tolist(), **look, bar=bar)
+        panels.append(Panel(f"reads it for {use}", Axis("reader"), Axis("writer"), [squares]))
+    below = "Score over the root mean square of random directions: 1 by chance."
+    title = "Which heads read what others write"
+    drawing = Drawing(title, below, panels, height=320)
+    return render(drawing)
+
+
+def _ends(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Ends of intervals."""
+    return {"low": table["low"], "high": table["high"]}
+
+
+def _heads(table: pd.DataFrame, what: str) -> pd.Series:
+    """Names of heads, such as 1.0."""
+    layer = table[f"{what}_layer"].astype(str)
+    head = table[f"{what}_head"].astype(str)
+    return layer + "." + head
+
+
+def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """A name for each row: of its place, or of its path."""
+    names = []
+    for _, row in table.iterrows():
+        if "writer" in columns:
+            names.append(f"{row['writer']} to {row['reader']}")
+            continue
+        parts = []
+        for column in columns:
+            value = row[column]
+            if column == "hook":  # it says what it is by itself
+                parts.append(value)
+            elif column != "head" or value >= 0:  # -1 stands for no head
+                parts.append(f"{column} {int(value)}")
+        names.append(", ".join(parts))
+    return names
+
+
+def _check(table: pd.DataFrame, needed: Sequence[str], of: str) -> None:
+    there = set(table.columns)
+    missing = sorted(set(needed) - there)
+    if missing:
+        raise InputError(f"a table of {of} is drawn, but this one has no {missing}")
