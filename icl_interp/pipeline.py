@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from icl_interp import evaluation
-from icl_interp.analyses import mechanism, one_model, registry
+from icl_interp.analyses import example_prompts, mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once
 from icl_interp.analyses.controls import measure
 from icl_interp.analyses.facts import Facts, is_large
@@ -140,9 +140,9 @@ def analyze(
         snapshots=loaded.snapshots,
         config=loaded.config,
     )
-    described = (
-        mechanism.measurements(lab) if claims is None else []
-    )  # whoever asks for some claims gets these only
+    described = []
+    if claims is None:  # whoever asks for some claims gets these only
+        described = [*mechanism.measurements(lab), *example_prompts.measurements(lab)]
     origin = {
         **loaded.provenance,
         "name": loaded.name,

@@ -25,7 +25,8 @@ def draw(name: str, table: DataFrame, by_layer: DataArray | None, by_length: Dat
     panels.append(_panel("By length: what the model predicts", "examples", by_length, shown))
     below = (
         "Squared distance to each rival over the variance of predictions, with simultaneous 95 % "
-        "intervals. A rival that the model runs lies at the bottom after the last block."
+        "intervals. A rival that the model runs lies at the bottom after the last block; "
+        "distances below 10⁻⁵ are drawn at 10⁻⁵."
     )
     return Drawing(f"Which algorithm does {name} run?", below, panels, height=360)
 

@@ -263,6 +263,22 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
     return {name: Effect(value, low, high, on_error) for name, value, low, high in rows}
 
 
+def without_each(found: DataArray, on_error: bool) -> dict[str, float]:
+    """What the mean ablation of each head does to the mean prompt, by the head's name.
+
+    It is the number that texts and figures show of a head. Which heads matter, `effects` decides.
+
+    Args:
+        found: of `relevance`.
+        on_error: whether it is the factor on the mean squared error; else it is the root mean
+            square change of the prediction, in u.
+    """
+    means = found.sel(intervention="mean ablation").mean("unit")
+    rise, moved, intact = (means.sel(statistic=name) for name in ("rise", "movement", "intact"))
+    values = (rise + intact) / intact if on_error else moved**0.5
+    return dict(zip(found.indexes["head"], values.values.tolist(), strict=True))
+
+
 def roles(results: Results, facts: Facts) -> dict[str, Role]:
     """Whether each head matters.
 

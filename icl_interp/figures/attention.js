@@ -1,7 +1,10 @@
-// Draws the attention patterns of `data` into the element before this script: see attention.py.
-const place = document.currentScript.previousElementSibling;
+// Draws the attention patterns of `data` into the element `place`: see attention.py.
 const tokens = data.tokens.length;
-const chosen = {prompt: 0, layer: 0, head: 0, query: tokens - 1};
+// Of the head the place in data.heads, whose names are "layer.head".
+const chosen = {prompt: 0, head: 0, query: tokens - 1};
+const part = (i, which) => data.heads[i].split(".")[which];
+const layer_of = i => part(i, 0);
+const head_of = i => part(i, 1);
 const LEAST = 0.03;  // of a uniform weight: where colours begin
 
 function make(tag, parent, name) {
@@ -12,9 +15,8 @@ function make(tag, parent, name) {
 }
 
 // A weight of the chosen prompt; integers are shares of the largest one.
-function weight(layer, head, query, key) {
-  const each = data.weights[chosen.prompt][layer][head];
-  return each[query * tokens + key] * data.unit;
+function weight(head, query, key) {
+  return data.weights[chosen.prompt][head][query * tokens + key] * data.unit;
 }
 
 function visible(query, key) { return data.visible[query][key] === "1"; }
@@ -30,7 +32,7 @@ function colour(value, n) {
   return end.map(part => Math.round(255 + depth * (part - 255)));
 }
 
-function paint(canvas, layer, head) {
+function paint(canvas, head) {
   canvas.width = canvas.height = tokens;
   const context = canvas.getContext("2d");
   const image = context.createImageData(tokens, tokens);
@@ -38,48 +40,61 @@ function paint(canvas, layer, head) {
     const n = count(query);
     for (let key = 0; key < tokens; key++) {
       const seen = visible(query, key);
-      const rgb = seen ? colour(weight(layer, head, query, key), n) : [238, 238, 238];
+      const rgb = seen ? colour(weight(head, query, key), n) : [238, 238, 238];
       image.data.set([...rgb, 255], 4 * (query * tokens + key));
     }
   }
   context.putImageData(image, 0, 0);
 }
 
-function choice(parent, words, key, names) {
+function fill(select, names, values) {
+  select.replaceChildren();
+  names.forEach((name, i) => select.add(new Option(name, values ? values[i] : i)));
+}
+
+function choice(parent, words, key, change) {
   const label = make("label", parent);
   label.append(words + " ");
   const select = make("select", label, key);
-  names.forEach((name, i) => select.add(new Option(name, i)));
-  select.addEventListener("change", () => { chosen[key] = Number(select.value); draw(); });
+  select.addEventListener("change", () => { change(select.value); draw(); });
   return select;
 }
 
 const view = make("div", place, "attention");
+view.setAttribute("role", "group");
+view.setAttribute("aria-label", "Attention weights to look through");
 const controls = make("div", view, "controls");
-const numbers = n => [...Array(n).keys()].map(String);
+const every = [...data.heads.keys()];
 const selects = {
-  prompt: choice(controls, "Prompt", "prompt", data.prompts),
-  layer: choice(controls, "Layer", "layer", numbers(data.layers)),
-  head: choice(controls, "Head", "head", numbers(data.heads)),
-  query: choice(controls, "Query token", "query", data.tokens),
+  prompt: choice(controls, "Prompt", "prompt", value => { chosen.prompt = Number(value); }),
+  layer: choice(controls, "Layer", "layer", value => {
+    chosen.head = every.find(i => layer_of(i) === value);
+  }),
+  head: choice(controls, "Head", "head", value => { chosen.head = Number(value); }),
+  query: choice(controls, "Query token", "query", value => { chosen.query = Number(value); }),
 };
-const both = make("div", view, "both");
+fill(selects.prompt, data.prompts);
+const layers = [...new Set(every.map(layer_of))];
+fill(selects.layer, layers, layers);
+fill(selects.query, data.tokens);
 
 // One small map for each head: a click chooses it.
-const heads = make("div", both, "heads");
-heads.style.gridTemplateColumns = `repeat(${Math.min(data.heads, 4)}, 62px)`;
-const small = [];
-for (let layer = 0; layer < data.layers; layer++) {
-  for (let head = 0; head < data.heads; head++) {
-    const button = make("button", heads);
-    const canvas = make("canvas", button);
-    canvas.style.width = canvas.style.height = "56px";
-    button.append(`${layer}.${head}`);
-    button.setAttribute("aria-label", `layer ${layer}, head ${head}`);
-    button.addEventListener("click", () => { Object.assign(chosen, {layer, head}); draw(); });
-    small.push({button, canvas, layer, head});
-  }
-}
+const both = make("div", view, "both");
+const heads = make("div", both, "maps");
+const widest = Math.max(...layers.map(layer => every.filter(i => layer_of(i) === layer).length));
+heads.style.gridTemplateColumns = `repeat(${Math.min(widest, 4)}, 62px)`;
+const small = every.map(head => {
+  const button = make("button", heads);
+  const canvas = make("canvas", button);
+  canvas.style.width = canvas.style.height = "56px";
+  const mark = data.marks[data.heads[head]];
+  make("b", button).textContent = data.heads[head];
+  if (mark) button.append(" " + mark);
+  const name = `layer ${layer_of(head)}, head ${head_of(head)}`;
+  button.setAttribute("aria-label", mark ? `${name}, ablation ${mark}` : name);
+  button.addEventListener("click", () => { chosen.head = head; draw(); });
+  return {button, canvas, head};
+});
 
 // The chosen head: a click on a row chooses its query token.
 const map = make("canvas", both, "map");
@@ -92,7 +107,7 @@ const place_of = event => {
 map.addEventListener("click", event => { chosen.query = place_of(event)[0]; draw(); });
 map.addEventListener("mousemove", event => {
   const [query, key] = place_of(event);
-  const value = visible(query, key) ? weight(chosen.layer, chosen.head, query, key).toFixed(4) : "hidden";
+  const value = visible(query, key) ? weight(chosen.head, query, key).toFixed(4) : "hidden";
   map.title = `${data.tokens[query]} looks at ${data.tokens[key]}: ${value}`;
 });
 
@@ -100,22 +115,26 @@ map.addEventListener("mousemove", event => {
 const row = make("div", both, "row");
 const said = make("div", row, "said");
 said.setAttribute("aria-live", "polite");
+const does = make("div", row, "does");
 const bars = make("div", row, "bars");
 const names = make("div", row, "names");
 data.tokens.forEach(name => { make("span", names).textContent = name; });
 make("p", view, "note").textContent = data.note;
 
 function draw() {
-  Object.keys(selects).forEach(key => { selects[key].value = chosen[key]; });
+  const layer = layer_of(chosen.head);
+  const beside = every.filter(i => layer_of(i) === layer);
+  fill(selects.head, beside.map(head_of), beside);
+  Object.keys(chosen).forEach(key => { selects[key].value = chosen[key]; });
+  selects.layer.value = layer;
   for (const one of small) {
-    paint(one.canvas, one.layer, one.head);
-    const pressed = one.layer === chosen.layer && one.head === chosen.head;
-    one.button.setAttribute("aria-pressed", pressed);
+    paint(one.canvas, one.head);
+    one.button.setAttribute("aria-pressed", one.head === chosen.head);
   }
-  paint(map, chosen.layer, chosen.head);
+  paint(map, chosen.head);
   const n = count(chosen.query);
   const line = [...Array(tokens).keys()].map(
-    key => visible(chosen.query, key) ? weight(chosen.layer, chosen.head, chosen.query, key) : 0);
+    key => visible(chosen.query, key) ? weight(chosen.head, chosen.query, key) : 0);
   const sizes = line.map(Math.abs);
   const high = Math.max(...sizes, 1.25 / n);
   bars.replaceChildren();
@@ -128,9 +147,11 @@ function draw() {
   const even = make("hr", bars);
   even.style.bottom = `${100 / n / high}%`;
   const most = sizes.indexOf(Math.max(...sizes));
-  const name = `Layer ${chosen.layer}, head ${chosen.head}`;
+  const of = data.prompts[chosen.prompt];
+  const name = `Layer ${layer}, head ${head_of(chosen.head)}, ${of}`;
+  does.textContent = data.effects[data.heads[chosen.head]] || "";
   said.textContent = `${name}: ${data.tokens[chosen.query]} looks most at ${data.tokens[most]}, `
     + `weight ${line[most].toFixed(3)} (dashed: 1/${n}, all alike)`;
-  map.setAttribute("aria-label", said.textContent);
+  map.setAttribute("aria-label", `Attention weights. ${said.textContent}`);
 }
 draw();

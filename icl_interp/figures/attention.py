@@ -1,17 +1,19 @@
 """Attention weights that one can look through: a prompt, a layer, a head, a query token."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from icl_interp.analyses.mechanism import token_names
 from icl_interp.errors import InputError, shown, whole
 from icl_interp.figures.files import drawn_by, policy
 from icl_interp.figures.text import markup
 from icl_interp.models import tokens as encodings
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
 from icl_interp.probes.base import ModelWithEncoding, resolve
@@ -37,15 +39,16 @@ class AttentionView:
     """Attention weights as one page without network, for a notebook or a file.
 
     Attributes:
-        data: what the page draws: "tokens", "prompts", "weights" (whole numbers, in "unit"), the
-            mask "visible".
+        data: what the page draws: "tokens", "heads", "prompts", "weights" (whole numbers, in
+            "unit", a list a prompt and head), the mask "visible", and for heads of which it is
+            known what they do "marks" (in a word) and "effects" (in a sentence).
     """
 
     data: dict[str, Any]
 
     def to_html(self) -> str:
         """The whole page."""
-        drawn, script = drawn_by("attention.js", "attention.css", self.data)
+        drawn, script = self.drawn("attention")
         return str(
             markup(
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{}<meta '
@@ -55,6 +58,10 @@ class AttentionView:
                 drawn,
             )
         )
+
+    def drawn(self, div_id: str) -> tuple[Markup, str]:
+        """What draws it within a page, and the script of it: see `files.drawn_by`."""
+        return drawn_by("attention.js", "attention.css", self.data, div_id)
 
     def save(self, path: str | Path) -> Path:
         """Write the page."""
@@ -114,41 +121,65 @@ def attention(
             f"{n_weights:,} weights are too many for a page (at most {MOST:,}): give shorter "
             f"prompts, or n_prompts below {n_chosen}"
         )
-    # (prompt, layer, head, query, key), the mean first.
+    # (prompt, head, query, key), the mean first.
     every = _patterns(hooked, prompts, used)
-    mean = every.mean(0, keepdims=True)
-    weights = np.concatenate([mean, every[:n_chosen]])
-    largest = float(np.abs(weights).max()) or 1.0
-    unit = largest / STEPS
-    rounded = np.rint(weights / unit).astype(int)
-    flat = rounded.reshape(*rounded.shape[:3], -1)
-    data: dict[str, Any] = {"tokens": names, "note": NOTE}
-    data["unit"] = unit
-    data["weights"] = flat.tolist()
-    data["layers"] = flat.shape[1]
-    data["heads"] = flat.shape[2]
-    data["visible"] = _visible(hooked.cfg, len(names))
-    data["prompts"] = [f"mean of {len(prompts)} prompts"]
+    weights = np.concatenate([every.mean(0, keepdims=True), every[:n_chosen]])
+    labels = [f"mean of {len(prompts)} prompts"]
     values: list[Sequence[str] | None] = [None]  # a mean shows no prompt
     for number in range(n_chosen):
-        data["prompts"].append(f"prompt {number}")
-        values.append(_values(used, prompts, number))
-    data["values"] = values
+        labels.append(f"prompt {number}")
+        shown_tokens = used.encode(prompts)[number, :, :SHOWN]
+        values.append(in_short(shown_tokens.tolist()))
+    heads = [f"{i}.{h}" for i in range(hooked.cfg.n_layers) for h in range(hooked.cfg.n_heads)]
+    data = drawable(names, heads, dict(zip(labels, weights, strict=True)), values, hooked.cfg)
     return AttentionView(data)
 
 
+def drawable(
+    names: Sequence[str],
+    heads: Sequence[str],
+    weights: Mapping[str, np.ndarray],
+    values: Sequence[Sequence[str] | None],
+    cfg: HookedTransformerConfig,
+) -> dict[str, Any]:
+    """What the page draws, as plain data.
+
+    Args:
+        names: of the tokens.
+        heads: their names, "layer.head".
+        weights: (head, query, key), by what they are of.
+        values: what each token shows, for each of these; None where it shows no prompt.
+        cfg: of the model: which tokens a query sees.
+    """
+    every = np.stack(list(weights.values()))
+    unit = (float(np.abs(every).max()) or 1.0) / STEPS
+    rounded = np.rint(every / unit).astype(int)
+    return {
+        "tokens": list(names),
+        "heads": list(heads),
+        "prompts": list(weights),
+        "values": list(values),
+        "unit": unit,
+        "weights": rounded.reshape(*rounded.shape[:2], -1).tolist(),
+        "visible": _visible(cfg, len(names)),
+        "marks": {},
+        "effects": {},
+        "note": NOTE,
+    }
+
+
 def _patterns(model: HookedModel, prompts: Prompts, encoding: Encoding) -> np.ndarray:
-    """Weights of every prompt: (prompt, layer, head, query, key)."""
+    """Weights of every prompt: (prompt, head, query, key), the heads of all layers in a row."""
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
     record = Activations(names)
     probe(model, prompts, [record], encoding)
     layers = []
     for name in names:
         layers.append(record.recorded[name].double().cpu().numpy())
-    return np.stack(layers, 1)
+    return np.concatenate(layers, 1)
 
 
-def _visible(cfg: Any, n: int) -> list[str]:
+def _visible(cfg: HookedTransformerConfig, n: int) -> list[str]:
     """For each query token a text of 1 and 0: which tokens it sees."""
     sees = np.ones((n, n), dtype=int)
     if cfg.attention_dir == "causal":
@@ -161,10 +192,14 @@ def _visible(cfg: Any, n: int) -> list[str]:
     return rows
 
 
-def _values(encoding: Encoding, prompts: Prompts, prompt: int) -> Sequence[str]:
-    """What each token of a prompt shows, in short."""
+def in_short(tokens: Sequence[Sequence[float]]) -> list[str]:
+    """The numbers of each token, for a person.
+
+    >>> in_short([[0.12345, 1.0], [-2.0, 0.0]])
+    ['0.123, 1', '-2, 0']
+    """
     values = []
-    for token in encoding.encode(prompts)[prompt].tolist():
-        numbers = map("{:.3g}".format, token[:SHOWN])
+    for token in tokens:
+        numbers = map("{:.3g}".format, token)
         values.append(", ".join(numbers))
     return values

@@ -76,7 +76,7 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
             jobs.append(job)
     # One call starts one browser for all. MathJax would come from the network, and no figure needs
     # it.
-    options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}
+    options = {"mathjax": False, **({"path": chosen} if (chosen := browser()) else {})}
     named = os.environ.get("BROWSER_PATH")
     try:
         failed = _within(
@@ -126,7 +126,7 @@ def _within(seconds: float, write: Callable[[], Coroutine[Any, Any, Any]]) -> An
     return answer
 
 
-def _browser() -> str | None:
+def browser() -> str | None:
     """A browser that kaleido doesn't look for by itself: Debian's small headless one."""
     return None if "BROWSER_PATH" in os.environ else shutil.which("chromium-headless-shell")
 
@@ -192,13 +192,14 @@ def policy(scripts: Sequence[str]) -> Markup:
     ).format(Markup(allowed))
 
 
-def drawn_by(file: str, style: str, data: Any) -> tuple[Markup, str]:
+def drawn_by(file: str, style: str, data: Any, div_id: str) -> tuple[Markup, str]:
     """A script of this package that draws data, and styles, for a page that loads nothing.
 
     Args:
-        file: beside this module, JavaScript that reads `data`.
+        file: beside this module, JavaScript that reads `data` and draws in the element `place`.
         style: beside this module, the styles of what it draws.
         data: plain data. No text in it ends the script.
+        div_id: the id of that element: letters, digits and dashes.
 
     Returns:
         The styles with the script in its tag, and the text between the tags.
@@ -207,6 +208,8 @@ def drawn_by(file: str, style: str, data: Any) -> tuple[Markup, str]:
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     source = (folder / file).read_text("utf-8")
-    script = f"(function (data) {{\n{source}}})({text});"
+    place = f'document.getElementById("{div_id}")'
+    script = f"(function (data, place) {{\n{source}}})({text}, {place});"
     styles = (folder / style).read_text("utf-8")
-    return Markup(f"<style>{styles}</style><div></div><script>{script}</script>"), script
+    where = f'<style>{styles}</style><div id="{div_id}"></div>'
+    return Markup(f"{where}<script>{script}</script>"), script

@@ -50,9 +50,8 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
     if relevance.relevance in results:
         on_error = facts.has_learned
         what = "error, ×" if on_error else "change, u"
-        maps.append(
-            ("Which heads it needs", what, _ablated(results[relevance.relevance], on_error))
-        )
+        without = _ablated(results[relevance.relevance], on_error)
+        maps.append(("Which heads it needs", what, without))
     panels = [*(_map(*one) for one in maps), _lens(curve)]
     below = "The prediction at the query, in distribution. Layers and heads are counted from 0."
     return Drawing("Where the prediction is made", below, panels, height=230)
@@ -85,14 +84,11 @@ def _ablated(found: DataArray, on_error: bool) -> DataArray:
 
     It is a factor on the mean error, or else the change of the prediction in units of u.
     """
-    means = found.sel(intervention="mean ablation").mean("unit")
-    rise, moved, intact = (means.sel(statistic=name) for name in ("rise", "movement", "intact"))
-    values = (rise + intact) / intact if on_error else moved**0.5
-    places = [str(name).split(".") for name in values.indexes["head"]]
+    values = relevance.without_each(found, on_error)
+    places = [name.split(".") for name in values]
     layers, heads = (list(dict.fromkeys(place[i] for place in places)) for i in (0, 1))
-    return make_array(
-        values.values.reshape(len(layers), len(heads)), {"layer": layers, "head": heads}
-    )
+    numbers = np.array(list(values.values())).reshape(len(layers), len(heads))
+    return make_array(numbers, {"layer": layers, "head": heads})
 
 
 def _map(title: str, what: str, values: DataArray) -> Panel:

@@ -15,7 +15,8 @@ from icl_interp.analyses import multiplicity
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.natural import BASES
-from icl_interp.figures import catalogue, files
+from icl_interp.figures import catalogue, files, stored_attention
+from icl_interp.figures.attention import AttentionView
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import interval
 from icl_interp.report import glossary
@@ -31,6 +32,7 @@ MODEL = (
     "in_distribution",
 )  # facts about the model that the foot of the page repeats
 OVERVIEW = "claims"  # the figure with a row a claim: for papers, since the page has a bar a claim
+PATTERNS = "mechanism_patterns"
 MECHANISM = (
     "Where this model makes its prediction, measured in distribution. These figures describe the "
     "model and test no claim. Shares of the prediction are left out where the read-out sees no sum "
@@ -47,7 +49,9 @@ HOW = (
 )
 
 
-def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
+def render(
+    report: Mapping[str, Any], figures: Mapping[str, Figure], attention: AttentionView | None = None
+) -> str:
     """One self-contained page.
 
     It shows the answer on the first screen, then the claims by question, method and provenance.
@@ -56,15 +60,20 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         report: as `Report.to_dict` gives it, also after a trip through JSON; of its "results" only
             the names are read.
         figures: by name.
+        attention: weights to look through. They stand in place of the figure of mean patterns.
 
     Returns:
         HTML that fetches nothing; the same bytes for the same input.
     """
     findings = [Finding.from_dict(finding) for finding in report["findings"]]
     shown = [f for f in findings if f.verdict != "not_applicable"]
+    replaced = PATTERNS if attention else None
     divs = {
-        name: files.to_div(figure, f"figure-{anchor(name)}") for name, figure in figures.items()
+        name: files.to_div(figure, f"figure-{anchor(name)}")
+        for name, figure in figures.items()
+        if name != replaced
     }
+    view = stored_attention.on_page(attention) if attention else None
     first = key_figure(shown, divs)
     # Each figure stands once: below the first question whose claims name it.
     left = [name for name in divs if name not in (first, OVERVIEW, *catalogue.MECHANISM)]
@@ -78,6 +87,9 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         HOW=HOW,
         MECHANISM=MECHANISM,
         OVERVIEW=OVERVIEW,
+        ATTENTION=stored_attention.TITLE,
+        ATTENTION_CAPTION=stored_attention.CAPTION,
+        attention=view,
         TERMS=glossary.TERMS,
         bar=bar,
         value_of=value_of,
@@ -102,7 +114,8 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         facts={key: report["model"][key] for key in MODEL if key in report["model"]},
     )
     name = report["checkpoint"].get("name", "a model")
-    return document(name, body, list(divs.values()), "the JSON report")
+    drawn = [*divs.values(), *([view] if view else [])]
+    return document(name, body, drawn, "the JSON report")
 
 
 def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -> str:

@@ -18,7 +18,8 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import CONTROLS, Results
 from icl_interp.errors import InputError, logger, shown, unknown, unreadable
-from icl_interp.figures import catalogue, files
+from icl_interp.figures import catalogue, files, stored_attention
+from icl_interp.figures.attention import AttentionView
 from icl_interp.figures.letters import Style
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.style import Figure
@@ -78,6 +79,17 @@ class Report:
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
         return catalogue.draw(self.results, self.findings, self.facts, self.file)
+
+    @property
+    def attention(self) -> AttentionView | None:
+        """Attention weights to look through: the mean, and a few prompts.
+
+        None where none are stored: the model has no attention, or only some claims were asked for.
+        """
+        stored = Results(self.results)
+        return catalogue.tried(
+            "attention", self.file, lambda: stored_attention.view(stored, self.facts)
+        )
 
     def figure(
         self,
@@ -198,10 +210,10 @@ class Report:
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page: it opens offline and fetches nothing."""
         figures = self.figures
+        attention = self.attention
         with self.reads("the page"):
-            text = page.render(
-                self._data(self.results), figures
-            )  # of results it reads no more than the names
+            # Of results it reads no more than the names.
+            text = page.render(self._data(self.results), figures, attention)
         write_atomically(Path(path), text)
         return Path(path)
 

@@ -73,14 +73,16 @@ def parts(results: Results, facts: Facts) -> str:
     effects = relevance.effects(results, facts)
     n = len(effects)
     # Heads that surely matter, those first without which the error rises, or f moves, the most.
-    needed = {name: effect for name, effect in effects.items() if effect.role == "yes"}
+    needed = [name for name, effect in effects.items() if effect.role == "yes"]
     if not needed:
         return "No head surely matters by itself."
     # How much: a factor on the error where the model has learned, else a move of its prediction.
-    largest = sorted(needed, key=lambda name: -needed[name].value)[:MOST_HEADS]
-    sizes = _listed([number(needed[name].value, 2) for name in largest])
+    on_error = facts.has_learned
+    each = relevance.without_each(results[relevance.relevance], on_error)
+    largest = sorted(needed, key=lambda name: -each[name])[:MOST_HEADS]
+    sizes = _listed([number(each[name]) for name in largest])
     what = f"the prediction moves by {sizes} standard deviations"
-    if needed[largest[0]].on_error:
+    if on_error:
         what = f"the error is {sizes} times as large"
     if n == 1:
         return f"Its one head matters: with it held at its mean, {what}."

@@ -113,7 +113,7 @@ def test_a_browser_lets_one_choose(tmp_path):
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto((tmp_path / "view.html").as_uri())
-        heads = tab.locator(".heads button")
+        heads = tab.locator(".maps button")
         assert heads.count() == model.cfg.n_layers * model.cfg.n_heads
         # A prompt, a head of the last layer by its button, a query token.
         tab.locator("select.prompt").select_option(label="prompt 1")

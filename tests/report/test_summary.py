@@ -25,7 +25,9 @@ def check_numbers(report, said):
     sure = [name for name, effect in effects.items() if effect.role == "yes"]
     # Those that matter stand in the order of how much they do.
     named = [name for name in re.findall(r"\b\d+\.\d+\b", said) if name in sure]
-    assert named[0] == max(sure, key=lambda name: effects[name].value)
+    each = relevance.without_each(report.results[relevance.relevance], report.facts.has_learned)
+    assert named[0] == max(sure, key=each.__getitem__)
+    assert number(each[named[0]]) in said
     rows = report.results[boundary.boundary]
     upward = rows[rows["direction"] == "+"].set_index("quantity")["value"]
     level, onset = number(upward["level"]), number(upward["onset"])

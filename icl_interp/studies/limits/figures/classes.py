@@ -35,7 +35,8 @@ MEANING = {
     "companion": "a matched model trained on this degree alone",
     "least squares": "least squares of the largest degree the model was trained on",
 }
-LEAST = -0.5  # similarity at which the axis ends: an algorithm that lies beyond is drawn there
+# Ends of the axis of what an algorithm misses: one that lies beyond is drawn there.
+LEAST, MOST = 1e-5, 2.0
 LOOKS_OF_ARMS = (
     ("circle", BLUE),
     ("triangle-up", ORANGE),
@@ -46,14 +47,14 @@ SIGNS = dict(zip(ARMS, LOOKS_OF_ARMS, strict=True))
 
 
 def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
-    """Error rate on every class with its interval; similarity to every algorithm, arm by arm."""
+    """Error rate on every class with its interval; what every algorithm misses, arm by arm."""
     panels = []
     rates = _rates(results, facts)
     if rates:
         panels.append(_draw_rates(rates))
     model, others = results.get(algorithms.own), results.get(algorithms.rivals)
     if model is not None and others is not None:
-        panels.append(_draw_similarities(Comparison.of(model, others)))
+        panels.append(_draw_missed(Comparison.of(model, others)))
     if not panels:
         return None
     title = "Which classes of functions the model learns in context, and like which algorithm"
@@ -64,13 +65,15 @@ FIGURE = ReportFigure(
     classes,
     "First, a row a class of functions: the squared error where the examples determine the "
     "function, relative to always predicting 0 (the mean, for the fixed functions). Filled "
-    "marks are degrees the model was trained on. Second, a row a classical algorithm: how "
-    "similar the model's predictions for the query are to its own (1: the same, 0: no closer "
-    "than a constant), in distribution, with functions scaled by 3, and with the query at an "
-    "end of the inputs' interval. Each algorithm is plain, or bounded by one number in all "
-    "three, whichever is nearer on the half of the sample that is not drawn. The model "
-    "resembles an algorithm that lies in the right shaded zone with all three marks, and none "
-    "if all marks of every algorithm lie in the left one.",
+    "marks are degrees the model was trained on. Second, a row a classical algorithm: the share "
+    "of the model's predictions for the query that it misses, 1 minus their similarity (0: the "
+    "same, 1: no closer than a constant), on a logarithmic axis. A mark is a test condition: in "
+    "distribution, with functions scaled by 3, with the query at an end of the inputs' interval, "
+    "and with factor and query drawn near these. What is below 0.00001 is drawn there, and what "
+    "is above 2 at 2. Each "
+    "algorithm is plain, or bounded by one number in all conditions, whichever is nearer on the "
+    "half of the sample that is not drawn. The model resembles an algorithm all of whose marks "
+    "lie in the left shaded zone, and none if every algorithm has a mark in the right one.",
 )
 
 
@@ -150,34 +153,38 @@ def _told(label: str, look: str, one: Interval) -> str:
     return f"{plain(label)}<br>{MEANING[look]}<br>{words}"
 
 
-def _draw_similarities(found: Comparison) -> Panel:
-    """A row for each algorithm."""
+def _draw_missed(found: Comparison) -> Panel:
+    """A row for each algorithm: what it misses of the model's predictions, 1 - similarity."""
     each = found.chosen.each
-    values = np.array([found.similarities(rival) for rival in each])
+    missed = 1 - np.array([found.similarities(rival) for rival in each])
+    shown = np.minimum(missed, MOST)
     marks: list[Mark] = [
-        Zone((LEAST, UNLIKE), None, VERDICTS["supported"].pale),
-        Zone((RESEMBLES, 1.0), None, VERDICTS["contradicted"].pale),
+        Zone((LEAST, 1 - RESEMBLES), None, VERDICTS["contradicted"].pale),
+        Zone((1 - UNLIKE, MOST), None, VERDICTS["supported"].pale),
         Note(
-            "resembles, if all four lie to the right",
-            x=UNLIKE,
+            "all four here: resembles",
+            x=1 - RESEMBLES,
             at="bottom left",
             colour=VERDICTS["contradicted"].ink,
             size=11,
         ),
     ]
-    for arm, column in zip(ARMS, values.T, strict=True):
+    for number_of_arm, arm in enumerate(ARMS):
         symbol, colour = SIGNS[arm]
-        shown = Points(
-            column,
+        texts = []
+        for rival, one in zip(each, missed[:, number_of_arm].tolist(), strict=True):
+            texts.append(f"{plain(str(rival))}<br>misses {number(one)}")
+        points = Points(
+            shown[:, number_of_arm],
             np.arange(len(each)),
             name=arm,
             colour=colour,
             symbol=symbol,
             size=9,
-            texts=[plain(str(rival)) for rival in each],
-            hover="{text}<br>similarity {x:.3g}",
+            texts=texts,
         )
-        marks.append(shown)
-    x = Axis("similarity (1: the same predictions)", LEAST - 0.04, 1.04, least=LEAST)
-    y = rows([rival.algorithm for rival in each], spare=0.6)
-    return Panel("Similarity to algorithms", x, y, marks)
+        marks.append(points)
+    words = "missed: 1 − similarity (least shown: 10⁻⁵)"
+    x = Axis(words, LEAST / 1.5, MOST * 1.2, log=True, least=LEAST, labels=6)
+    y = rows([rival.algorithm for rival in each], spare=1.4)
+    return Panel("What algorithms miss", x, y, marks)

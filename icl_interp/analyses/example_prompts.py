@@ -1,0 +1,74 @@
+"""Attention in a few prompts, to look through in the report's page. No claim rests on it."""
+
+from typing import Any
+
+import numpy as np
+from xarray import DataArray
+
+from icl_interp.analyses import relevance
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Measurement, measurement
+from icl_interp.analyses.mechanism import token_names
+from icl_interp.probes.record import Activations
+from icl_interp.probes.runner import probe
+from icl_interp.results import make_array
+
+HEADS = 12  # of which patterns are kept
+PROMPTS = 2
+MOST = 40_000  # weights of all patterns
+DECIMALS = 4  # of a weight
+SHOWN = 4  # channels of a token
+
+
+@measurement("mechanism/example patterns", needs=(relevance.relevance,))
+def patterns(lab: Lab, found: DataArray) -> DataArray:
+    """Attention weights in a few prompts: (prompt, head, query, key), to `DECIMALS` places.
+
+    Of a model with many heads, or long prompts, those heads are kept whose mean ablation moves the
+    prediction most.
+    """
+    n_weights = _n_tokens(lab) ** 2
+    n_heads = min(HEADS, MOST // n_weights, len(lab.heads))
+    n_prompts = min(PROMPTS, MOST // (n_weights * n_heads))
+    moved = found.sel(intervention="mean ablation", statistic="movement").mean("unit").values
+    kept = sorted(np.argsort(-moved, kind="stable")[:n_heads].tolist())
+    # One run of the prompts shows the patterns of all layers, each (prompt, head, query, key).
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(lab.model.cfg.n_layers)]
+    record = Activations(names)
+    prompts = lab.one_each[:n_prompts]
+    probe(lab.single, prompts, [record], lab.encoding)
+    seen = []
+    for number in kept:
+        layer, head = lab.heads[number]
+        seen.append(record.recorded[names[layer]][:, head].double().numpy())
+    tokens = token_names(lab.encoding.kinds(prompts.n_points))
+    labels = relevance.labels(lab)
+    axes = {
+        "prompt": range(len(prompts)),
+        "head": [labels[number] for number in kept],
+        "query": tokens,
+        "key": tokens,
+    }
+    return make_array(np.stack(seen, 1).round(DECIMALS), axes, "", "prompts in distribution")
+
+
+@measurement("mechanism/example tokens")
+def tokens(lab: Lab) -> DataArray:
+    """What the tokens of these prompts show: (prompt, token, channel), the first channels."""
+    prompts = lab.one_each[:PROMPTS]
+    shown = lab.tokens(prompts)[..., :SHOWN].double().cpu().numpy()
+    axes = {
+        "prompt": range(len(prompts)),
+        "token": token_names(lab.encoding.kinds(prompts.n_points)),
+        "channel": range(shown.shape[-1]),
+    }
+    return make_array(shown, axes)
+
+
+def measurements(lab: Lab) -> list[Measurement[Any]]:
+    """Those that the lab's model has something for: a head whose pattern is small enough."""
+    return [patterns, tokens] if lab.heads and _n_tokens(lab) ** 2 <= MOST else []
+
+
+def _n_tokens(lab: Lab) -> int:
+    return len(lab.encoding.kinds(lab.few.n_points))
