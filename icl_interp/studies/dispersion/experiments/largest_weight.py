@@ -81,7 +81,7 @@ def run(setup: Setup) -> dict[str, Result]:
     if not weights:
         return {}
     words = "geometric mean over functions, of the head with the flattest slope"
-    tables = {"weights": table_of_rows(weights, note=words)}
+    tables: dict[str, Result] = {"weights": table_of_rows(weights, note=words)}
     tables["slopes"] = table_of_rows(flattest, note="slope of log(largest weight) in log n")
     return tables
 
