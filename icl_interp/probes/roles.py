@@ -161,7 +161,7 @@ def composition(checkpoint: Any, *, seed: int = 0, n_random: int = N_RANDOM) -> 
     n_dims = cfg.d_model - centred
     draw = generator(seed, "probes/roles/composition")
     # The same turns serve all pairs.
-    turns = _random_turns(cfg.head_width, n_dims, n_random, draw)
+    turns = _random_turns(cfg.head_width, n_dims, n_random, draw).square()
     writers = []
     for layer in range(cfg.n_layers):
         writers.append([written.T for written in _written(model, layer)])
@@ -384,7 +384,8 @@ def _random_turns(width: int, n_dims: int, n: int, draw: torch.Generator) -> Ten
 def _random_scores(read: FactoredMatrix, written: FactoredMatrix, turns: Tensor) -> np.ndarray:
     """The score of maps with the same singular values whose directions are turned at random.
 
-    The product's norm is that of S_r Q S_w, with Q the corner of a random orthogonal matrix.
+    The product's norm is that of S_r Q S_w, with Q the corner of a random orthogonal matrix. The
+    turns hold the squares of its entries.
     """
     rank = turns.shape[1]
     left = written.S[:rank]
@@ -392,7 +393,7 @@ def _random_scores(read: FactoredMatrix, written: FactoredMatrix, turns: Tensor)
     size = left.norm() * right.norm()
     if not size:
         return np.full(len(turns), np.nan)
-    by_row = turns.square() @ left.square()
+    by_row = turns @ left.square()
     squares = by_row @ right.square()
     return (squares.sqrt() / size).numpy()
 
