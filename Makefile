@@ -1,7 +1,8 @@
 # Needs make, git and Python 3.11 or newer; the rest is set up in .venv when a target first asks for it.
 #
 #   PYTHON=python3.12     another interpreter to build .venv with
-#   ARGS="..."            passed on to icl-interp analyze (make demo) and to pytest (make test, make slow)
+#   ARGS="..."            passed on to icl-interp analyze (make demo), to pytest (make test, make slow), and names of
+#                         notebooks (make notebooks)
 #   WORKERS=4             processes that share the tests
 #   PIP_EXTRA_INDEX_URL   read by pip itself: where to look for a CPU build of torch, say
 
@@ -36,8 +37,8 @@ lint: $(VENV)/.dev ## style and types
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-notebooks: $(VENV)/.test ## notebooks/*.ipynb from the .py beside each
-	@$(BIN)/jupytext --to ipynb --update notebooks/*.py
+notebooks: $(VENV)/.test ## run notebooks/*.py, and store each as .ipynb with its outputs (ARGS="limits" for one)
+	@$(BIN)/python tools/run_notebooks.py $(ARGS)
 
 docs: $(VENV)/.test ## the documentation, in build/docs/html
 	@$(BIN)/python docs/assemble.py build/docs/source

@@ -21,6 +21,18 @@
 # It takes about a minute and trains nothing.
 
 # %%
+# Installs the package where it is missing: from a wheel beside this notebook, which `make dist`
+# writes, or else from the clone that the notebook is in.
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("icl_interp") is None:
+    source = max(map(str, Path().glob("icl_interp-*.whl")), default="..")
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+
+# %%
 import numpy as np
 import torch
 

@@ -30,38 +30,38 @@ def patterns(lab: Lab, found: DataArray) -> DataArray:
     n_weights = _n_tokens(lab) ** 2
     n_heads = min(HEADS, MOST // n_weights, len(lab.heads))
     n_prompts = min(PROMPTS, MOST // (n_weights * n_heads))
-    moved = found.sel(intervention="mean ablation", statistic="movement").mean("unit").values
-    kept = sorted(np.argsort(-moved, kind="stable")[:n_heads].tolist())
+    ablated = found.sel(intervention="mean ablation", statistic="movement")
+    moved = ablated.mean("unit").values
+    largest = np.argsort(-moved, kind="stable")
+    kept = sorted(largest[:n_heads].tolist())
     # One run of the prompts shows the patterns of all layers, each (prompt, head, query, key).
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(lab.model.cfg.n_layers)]
+    names = []
+    for layer in range(lab.model.cfg.n_layers):
+        names.append(f"blocks.{layer}.attn.hook_pattern")
     record = Activations(names)
     prompts = lab.one_each[:n_prompts]
     probe(lab.single, prompts, [record], lab.encoding)
     seen = []
     for number in kept:
         layer, head = lab.heads[number]
-        seen.append(record.recorded[names[layer]][:, head].double().numpy())
-    tokens = token_names(lab.encoding.kinds(prompts.n_points))
+        of_layer = record.recorded[names[layer]]
+        seen.append(of_layer[:, head].double().numpy())
     labels = relevance.labels(lab)
-    axes = {
-        "prompt": range(len(prompts)),
-        "head": [labels[number] for number in kept],
-        "query": tokens,
-        "key": tokens,
-    }
-    return make_array(np.stack(seen, 1).round(DECIMALS), axes, "", "prompts in distribution")
+    shown = _names(lab)
+    axes = {"prompt": range(n_prompts), "head": [labels[number] for number in kept]}
+    axes |= {"query": shown, "key": shown}
+    weights = np.stack(seen, 1).round(DECIMALS)
+    return make_array(weights, axes, "", "prompts in distribution")
 
 
 @measurement("mechanism/example tokens")
 def tokens(lab: Lab) -> DataArray:
     """What the tokens of these prompts show: (prompt, token, channel), the first channels."""
     prompts = lab.one_each[:PROMPTS]
-    shown = lab.tokens(prompts)[..., :SHOWN].double().cpu().numpy()
-    axes = {
-        "prompt": range(len(prompts)),
-        "token": token_names(lab.encoding.kinds(prompts.n_points)),
-        "channel": range(shown.shape[-1]),
-    }
+    first_channels = lab.tokens(prompts)[..., :SHOWN]
+    shown = first_channels.double().cpu().numpy()
+    n_prompts, _, n_channels = shown.shape
+    axes = {"prompt": range(n_prompts), "token": _names(lab), "channel": range(n_channels)}
     return make_array(shown, axes)
 
 
@@ -70,5 +70,11 @@ def measurements(lab: Lab) -> list[Measurement[Any]]:
     return [patterns, tokens] if lab.heads and _n_tokens(lab) ** 2 <= MOST else []
 
 
+def _names(lab: Lab) -> list[str]:
+    """Of the tokens of a prompt."""
+    kinds = lab.encoding.kinds(lab.few.n_points)
+    return token_names(kinds)
+
+
 def _n_tokens(lab: Lab) -> int:
-    return len(lab.encoding.kinds(lab.few.n_points))
+    return len(_names(lab))

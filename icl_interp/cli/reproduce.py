@@ -8,6 +8,7 @@ import typer
 
 from icl_interp.cli.arguments import EachOn, EngineSettings, Out
 from icl_interp.cli.root import end_with, say
+from icl_interp.console import console
 from icl_interp.errors import InputError
 from icl_interp.options import output
 
@@ -53,9 +54,10 @@ def reproduce(
     A run that was stopped goes on, with the same --out.
     """
     from icl_interp.experiments import base, presets
+    from icl_interp.report import terminal
 
     if list_:
-        say("\n".join(base.listed()))
+        console().print(terminal.experiments(base.listed()))
         return
     from icl_interp.reproduction import run
 

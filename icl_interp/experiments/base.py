@@ -166,15 +166,14 @@ def names() -> list[str]:
     return sorted(EXPERIMENTS)
 
 
-def listed() -> list[str]:
-    """A line an experiment: its id and title, and the variants that it has."""
-    lines = []
-    width = max(map(len, names()), default=0)
+def listed() -> dict[str, str]:
+    """Each experiment's title and the variants that it has, by its id."""
+    found = {}
     for name in names():
         experiment = get(name)
         forms = ", ".join(one.name for one in experiment.variants)
-        lines.append(f"{name:{width}}  {experiment.title}{f' [--variant {forms}]' * bool(forms)}")
-    return lines
+        found[name] = f"{experiment.title} [--variant {forms}]" if forms else experiment.title
+    return found
 
 
 def on_text(ids: Sequence[str], text: Path, embedding: Path | None) -> dict[str, Experiment]:

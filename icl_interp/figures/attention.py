@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from icl_interp.analyses.mechanism import token_names
 from icl_interp.errors import InputError, shown, whole
-from icl_interp.figures.files import drawn_by, policy
+from icl_interp.figures.files import drawn_by, drawn_in_turn, policy
 from icl_interp.figures.text import markup
 from icl_interp.models import tokens as encodings
 from icl_interp.models.config import HookedTransformerConfig
@@ -48,7 +48,7 @@ class AttentionView:
 
     def to_html(self) -> str:
         """The whole page."""
-        drawn, script = self.drawn("attention")
+        drawn, script = drawn_by("attention.js", "attention.css", self.data, "attention")
         return str(
             markup(
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{}<meta '
@@ -59,9 +59,9 @@ class AttentionView:
             )
         )
 
-    def drawn(self, div_id: str) -> tuple[Markup, str]:
-        """What draws it within a page, and the script of it: see `files.drawn_by`."""
-        return drawn_by("attention.js", "attention.css", self.data, div_id)
+    def part_of_page(self, div_id: str) -> Markup:
+        """It as a part of a page with `figures.files.policy`, drawn when it is its turn."""
+        return drawn_in_turn("attention.js", "attention.css", self.data, div_id)
 
     def save(self, path: str | Path) -> Path:
         """Write the page."""
@@ -124,14 +124,19 @@ def attention(
     # (prompt, head, query, key), the mean first.
     every = _patterns(hooked, prompts, used)
     weights = np.concatenate([every.mean(0, keepdims=True), every[:n_chosen]])
+    encoded = used.encode(prompts)
     labels = [f"mean of {len(prompts)} prompts"]
     values: list[Sequence[str] | None] = [None]  # a mean shows no prompt
     for number in range(n_chosen):
         labels.append(f"prompt {number}")
-        shown_tokens = used.encode(prompts)[number, :, :SHOWN]
-        values.append(in_short(shown_tokens.tolist()))
-    heads = [f"{i}.{h}" for i in range(hooked.cfg.n_layers) for h in range(hooked.cfg.n_heads)]
-    data = drawable(names, heads, dict(zip(labels, weights, strict=True)), values, hooked.cfg)
+        first_channels = encoded[number, :, :SHOWN]
+        values.append(in_short(first_channels.tolist()))
+    heads = []
+    for layer in range(hooked.cfg.n_layers):
+        for head in range(hooked.cfg.n_heads):
+            heads.append(f"{layer}.{head}")
+    by_label = dict(zip(labels, weights, strict=True))
+    data = drawable(names, heads, by_label, values, hooked.cfg)
     return AttentionView(data)
 
 
@@ -152,15 +157,17 @@ def drawable(
         cfg: of the model: which tokens a query sees.
     """
     every = np.stack(list(weights.values()))
-    unit = (float(np.abs(every).max()) or 1.0) / STEPS
-    rounded = np.rint(every / unit).astype(int)
+    largest = float(np.abs(every).max())
+    unit = (largest or 1.0) / STEPS
+    rounded = np.rint(every / unit)
+    flat = rounded.astype(int).reshape(*every.shape[:2], -1)
     return {
         "tokens": list(names),
         "heads": list(heads),
         "prompts": list(weights),
         "values": list(values),
         "unit": unit,
-        "weights": rounded.reshape(*rounded.shape[:2], -1).tolist(),
+        "weights": flat.tolist(),
         "visible": _visible(cfg, len(names)),
         "marks": {},
         "effects": {},

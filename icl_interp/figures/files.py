@@ -213,3 +213,9 @@ def drawn_by(file: str, style: str, data: Any, div_id: str) -> tuple[Markup, str
     styles = (folder / style).read_text("utf-8")
     where = f'<style>{styles}</style><div id="{div_id}"></div>'
     return Markup(f"{where}<script>{script}</script>"), script
+
+
+def drawn_in_turn(file: str, style: str, data: Any, div_id: str) -> Markup:
+    """What `drawn_by` gives, as a part of a page that is drawn when it is its turn."""
+    drawn, _ = drawn_by(file, style, data, div_id)
+    return Markup(in_turn(str(drawn), div_id))

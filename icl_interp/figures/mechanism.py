@@ -146,7 +146,7 @@ def _lens(curve: DataArray) -> Panel:
         marks.append(replace(line, symbol="circle", size=6))
     marks.append(Rule(y=1.0, name="predicting 0", colour=INK, width=1.2))
     x = Axis("layers passed", -0.2, float(depth[-1]) + 0.2, whole=True)
-    y = Axis("squared, of predicting 0", log=True, holds=(LEAST,), labels=5)
+    y = Axis("squared / error of predicting 0", log=True, holds=(LEAST,), labels=5)
     return Panel("What the stream holds (logit lens)", x, y, marks)
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from xarray import DataArray
 
 from icl_interp.analyses import example_prompts, mechanism, relevance
@@ -11,7 +10,6 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.measurement import Results
 from icl_interp.descriptions import number
 from icl_interp.figures.attention import AttentionView, drawable, in_short
-from icl_interp.figures.in_turn import in_turn
 
 DIV = "attention-view"
 TITLE = "What each head looks at"
@@ -50,12 +48,6 @@ def view(results: Results, facts: Facts) -> AttentionView | None:
     return AttentionView(data)
 
 
-def on_page(shown: AttentionView) -> Markup:
-    """The view as a part of a page, drawn when it is its turn."""
-    drawn, _ = shown.drawn(DIV)
-    return Markup(in_turn(str(drawn), DIV))
-
-
 def _of_heads(mean: DataArray, heads: list[str]) -> np.ndarray:
     """The mean patterns of these heads: (head, query, key)."""
     found = []
@@ -67,6 +59,7 @@ def _of_heads(mean: DataArray, heads: list[str]) -> np.ndarray:
 
 def _tell(data: dict[str, Any], results: Results, facts: Facts) -> None:
     """Add what each head does, as far as it was measured: in a word, and in a sentence."""
+    # What was not measured is not said.
     effects: dict[str, float] = {}
     if relevance.relevance in results:
         effects = relevance.without_each(results[relevance.relevance], facts.has_learned)
@@ -74,6 +67,7 @@ def _tell(data: dict[str, Any], results: Results, facts: Facts) -> None:
     if mechanism.attribution in results:
         variance = results.get(mechanism.variance)
         shares = mechanism.pooled(results[mechanism.attribution], variance)
+    # A head's mark stands below its small map; what it does, beside its row of weights.
     for name in data["heads"]:
         said = []
         if name in effects:

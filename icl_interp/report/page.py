@@ -73,7 +73,7 @@ def render(
         for name, figure in figures.items()
         if name != replaced
     }
-    view = stored_attention.on_page(attention) if attention else None
+    view = attention.part_of_page(stored_attention.DIV) if attention else None
     first = key_figure(shown, divs)
     # Each figure stands once: below the first question whose claims name it.
     left = [name for name in divs if name not in (first, OVERVIEW, *catalogue.MECHANISM)]

@@ -172,9 +172,7 @@ def claims(listed: Mapping[str, str | None]) -> Table:
     Args:
         listed: why it does not apply, by id; None for a claim that does.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
+    table = _two_columns()
     for name, reason in listed.items():
         asked = registry.REGISTRY.named(name)
         if reason is None:
@@ -182,6 +180,21 @@ def claims(listed: Mapping[str, str | None]) -> Table:
         else:
             row = (Text(name), Text(f"does not apply: {reason}"))
             table.add_row(*row, style="bright_black")
+    return table
+
+
+def experiments(listed: Mapping[str, str]) -> Table:
+    """A row an experiment: its id, and its title."""
+    table = _two_columns()
+    for name, title in listed.items():
+        table.add_row(Text(name), Text(title))
+    return table
+
+
+def _two_columns() -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     return table
 
 

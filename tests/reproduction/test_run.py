@@ -16,10 +16,17 @@ def run(monkeypatch, capsys, *arguments):
     return stop.value.code, captured.out, captured.err
 
 
-def test_list(monkeypatch, capsys):
+@pytest.mark.parametrize("width", [80, 160])
+def test_list(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
     status, out, _ = run(monkeypatch, capsys, "--list")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == base.names()
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= width
+    # A title that is too long goes on in its own column.
+    assert [line.split()[0] for line in lines if line[0] != " "] == base.names()
+    for title in base.listed().values():
+        assert " ".join(title.split()[:3]) in out
 
 
 @pytest.mark.parametrize(

@@ -235,14 +235,14 @@ def test_a_head_with_a_larger_effect_is_drawn_larger():
         stored.results["heads/relevance"] = result.copy(data=values)
         known = changed(stored.facts, r2=r2)
         effects = heads.effects(stored.results, known)
-        np.testing.assert_allclose([one.value for one in effects.values()], expected, rtol=1e-9)
+        np.testing.assert_allclose(list(effects.values()), expected, rtol=1e-9)
         figure = catalogue.FIGURES["heads"].draw(stored.results, stored.findings, known)
         assert figure is not None
         figure = rendered(figure)
         shown = [t for t in figure.data if str(t.name).startswith("far from the data")]
         size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}
         assert (np.diff([size[row] for row in range(n)]) > 0).all()
-        words = [f"{number(value, 2)}{'×' if r2 > 0.9 else ' u'}" for value in expected]
+        words = [f"{number(value)}{'×' if r2 > 0.9 else ' u'}" for value in expected]
         assert [a.text for a in figure.layout.annotations if a.text in words] == words
 
 

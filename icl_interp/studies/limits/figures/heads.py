@@ -8,8 +8,7 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.relevance import Effect, relevance, relevant
-from icl_interp.analyses.relevance import effects as ablation_effects
+from icl_interp.analyses.relevance import relevance, relevant, without_each
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREY, INK, PALE
 from icl_interp.figures.drawing import Axis, Column, Drawing, Line, Mark, Panel, Points, Zone, rows
@@ -32,9 +31,8 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
     below = tested_by("heads", findings)
     below += (
         "<br>Size of blue marks, and effect: the factor on the error in distribution when the "
-        "head's attention is made uniform, or its output replaced by its mean (the larger "
-        "one); in a model that has not learned, the change of the prediction in u, its "
-        "standard deviation in distribution."
+        "head's output is replaced by its mean; in a model that has not learned, the change of "
+        "the prediction in u, its standard deviation in distribution."
     )
     panel = _dumbbells(delta, results, facts)
     return Drawing("Distance of each head's pattern to its hardmax", below, [panel], height=280)
@@ -44,37 +42,41 @@ FIGURE = ReportFigure(
     heads,
     "A row a head: how much of its attention at the last query is not on one token, in "
     "distribution (grey) and far from the data (blue; mean over |x| = 10⁴ and 10⁵); the shaded "
-    "strip counts as a hardmax. Hollow heads are not sure to matter: a head matters where its "
-    "ablation at least doubles the error.",
+    "strip counts as a hardmax. Hollow heads are not sure to matter: a head matters where the "
+    "error at least doubles, on average or for a typical function, when its output is replaced by "
+    "its mean or its attention made uniform.",
 )
 
 
-def effects(results: Results, facts: Facts) -> dict[str, Effect]:
-    """What ablating each head does; empty where that was not measured."""
-    return ablation_effects(results, facts) if relevance in results else {}
+def effects(results: Results, facts: Facts) -> dict[str, float]:
+    """What the mean ablation of each head does; empty where that was not measured."""
+    if relevance not in results:
+        return {}
+    return without_each(results[relevance], facts.has_learned)
 
 
-def _size(effect: Effect | None) -> float:
+def _size(effect: float | None, on_error: bool) -> float:
     """Pixels of a marker: 7, and 5 more for each factor of ten.
 
     The factor is in the error, or in what the prediction moves by.
     """
     if effect is None:
         return 7.0
-    factor = effect.value if effect.on_error else 1 + effect.value / 0.01
+    factor = effect if on_error else 1 + effect / 0.01
     return 7.0 + 5.0 * float(np.log10(max(factor, 1.0)))
 
 
-def _words(effect: Effect | None) -> str:
+def _words(effect: float | None, on_error: bool) -> str:
     if effect is None:
         return ""
-    return f"{number(effect.value, 2)}×" if effect.on_error else f"{number(effect.value, 2)} u"
+    return f"{number(effect)}×" if on_error else f"{number(effect)} u"
 
 
 def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
     """A row for each head: delta in distribution and far from the data."""
     names = list(delta.indexes["head"])
     effect = effects(results, facts)
+    on_error = facts.has_learned
     counted = set(relevant(results, facts)) if relevance in results else set(names)
     start, end = _ends(delta, facts)
     targets = [_target(delta, name) for name in names]
@@ -90,8 +92,11 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
             continue
         words = []
         for i in chosen:
-            mine = effect.get(names[i])
-            words.append(_hover(names[i], start[i], end[i], mine, targets[i], share))
+            hover = _hover(names[i], start[i], end[i], targets[i], share)
+            if names[i] in effect:
+                what = "error" if on_error else "change of the prediction"
+                hover += f"<br>ablated: {what} {_words(effect[names[i]], on_error)}"
+            words.append(hover)
         symbol = "circle" if keep else "circle-open"
         near = Points(
             start[chosen],
@@ -108,7 +113,7 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
             ys[chosen],
             name="far from the data" if keep else "far from the data, not sure to matter",
             symbol=symbol,
-            size=[_size(effect.get(names[i])) for i in chosen],
+            size=[_size(effect.get(names[i]), on_error) for i in chosen],
             edge=1 if keep else 1.5,
             edge_colour="white" if keep else BLUE,
             texts=words,
@@ -117,7 +122,7 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
     inks = [INK if name in counted else "#767676" for name in names]
     beside = [
         Column("far away, looks at", targets, inks),
-        Column("effect", [_words(effect.get(name)) for name in names], inks),
+        Column("effect", [_words(effect.get(name), on_error) for name in names], inks),
     ]
     words = f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})"
     return Panel(
@@ -152,9 +157,7 @@ def _target(delta: DataArray, head: str) -> str:
     return max(share, key=share.__getitem__) if share else ""
 
 
-def _hover(
-    name: str, start: float, end: float, effect: Effect | None, target: str, share: Result | None
-) -> str:
+def _hover(name: str, start: float, end: float, target: str, share: Result | None) -> str:
     lines = [
         f"<b>head {plain(name)}</b>",
         f"δ in distribution {number(start)}, far from the data {number(end)}",
@@ -167,7 +170,4 @@ def _hover(
         )
     if target:
         lines.append(f"looks at {plain(target)}")
-    if effect:
-        what = "error" if effect.on_error else "change of the prediction"
-        lines.append(f"ablated: {what} {_words(effect)}")
     return "<br>".join(lines)
