@@ -1,7 +1,9 @@
 """Tables of places in a model as figures: recovered shares, learned probes, composition."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from plotly.graph_objects import Figure
 
@@ -48,9 +50,9 @@ def recovered(table: pd.DataFrame, most: int = MOST) -> Figure:
     end = columns.index("share")
     names = _names(shown, columns[:end])
     colours = [INK if q < LEVEL else GREY for q in shown["q"]]
-    ends = _ends(shown)
+    share, low, high = _numbers(shown, "share", "low", "high")
     at = range(len(shown))
-    dots = Points(shown["share"], at, **ends, colour=colours, texts=names, hover=HOVER)
+    dots = Points(share, at, low, high, colour=colours, texts=names, hover=HOVER)
     zero = Rule(x=0.0)
     x = Axis("recovered share")
     panel = Panel("", x, rows(names), [zero, dots])
@@ -88,12 +90,13 @@ def readable(table: pd.DataFrame, most: int = MOST) -> Figure:
             columns.append(name)
     names = _names(shown, columns)
     at = range(len(shown))
-    ends = _ends(shown)
-    own = Points(shown["r2"], at, **ends, name="probe", texts=names)
+    r2, low, high = _numbers(shown, "r2", "low", "high")
+    own = Points(r2, at, low, high, name="probe", texts=names)
     marks: list[Mark] = [Rule(x=0.0), own]
     for control, symbol in CONTROLS.items():
-        look = {"name": control, "symbol": symbol, "colour": GREY}
-        marks.append(Points(shown[control], at, **look, texts=names))
+        (found,) = _numbers(shown, control)
+        dots = Points(found, at, name=control, symbol=symbol, colour=GREY, texts=names)
+        marks.append(dots)
     x = Axis("R² on unseen functions")
     panel = Panel("", x, rows(names), marks)
     below = "95 % intervals over functions. What a probe reads counts as far as no control has it."
@@ -122,20 +125,33 @@ def composition(table: pd.DataFrame) -> Figure:
     [(2, 2), (2, 2), (2, 2)]
     """
     _check(table, ("kind", "writer_layer", "reader_layer", "score", "random"), "probes.composition")
-    every = table[["kind"]].copy()
-    every["writer"] = _heads(table, "writer")
-    every["reader"] = _heads(table, "reader")
-    every["ratio"] = table["score"] / table["random"]
-    look = {"low": 0.0, "high": every["ratio"].max(), "colours": "from zero", "hover": BETWEEN}
+    every = pd.DataFrame(
+        {
+            "kind": table["kind"],
+            "writer": _heads(table, "writer"),
+            "reader": _heads(table, "reader"),
+            "ratio": table["score"] / table["random"],
+        }
+    )
+    largest = float(every["ratio"].max())
     panels = []
     for kind, use in READ_FOR.items():
-        group = every[every["kind"] == kind]
-        writers = group["writer"].unique()
-        readers = group["reader"].unique()
+        group = every.loc[every["kind"] == kind]
+        writers = list(dict.fromkeys(group["writer"]))
+        readers = list(dict.fromkeys(group["reader"]))
         wide = group.pivot(index="writer", columns="reader", values="ratio")
         wide = wide.reindex(index=writers, columns=readers)
         bar = "times chance" if kind == "V" else None
-        squares = Matrix(wide, writers.tolist(), readers.tolist(), **look, bar=bar)
+        squares = Matrix(
+            wide.to_numpy(),
+            writers,
+            readers,
+            low=0.0,
+            high=largest,
+            colours="from zero",
+            hover=BETWEEN,
+            bar=bar,
+        )
         panels.append(Panel(f"reads it for {use}", Axis("reader"), Axis("writer"), [squares]))
     below = "Score over the root mean square of random directions: 1 by chance."
     title = "Which heads read what others write"
@@ -143,28 +159,28 @@ def composition(table: pd.DataFrame) -> Figure:
     return render(drawing)
 
 
-def _ends(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """Ends of intervals."""
-    return {"low": table["low"], "high": table["high"]}
+def _numbers(table: pd.DataFrame, *columns: str) -> list[np.ndarray]:
+    """Columns of a table as numbers."""
+    return [table[column].to_numpy(dtype=float) for column in columns]
 
 
-def _heads(table: pd.DataFrame, what: str) -> pd.Series:
+def _heads(table: pd.DataFrame, what: str) -> list[str]:
     """Names of heads, such as 1.0."""
-    layer = table[f"{what}_layer"].astype(str)
-    head = table[f"{what}_head"].astype(str)
-    return layer + "." + head
+    layers = table[f"{what}_layer"].tolist()
+    heads = table[f"{what}_head"].tolist()
+    return [f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)]
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """A name for each row: of its place, or of its path."""
     names = []
-    for _, row in table.iterrows():
+    for row in table.to_dict("records"):
         if "writer" in columns:
             names.append(f"{row['writer']} to {row['reader']}")
             continue
         parts = []
         for column in columns:
-            value = row[column]
+            value: Any = row[column]
             if column == "hook":  # it says what it is by itself
                 parts.append(value)
             elif column != "head" or value >= 0:  # -1 stands for no head

@@ -96,7 +96,7 @@ def run(setup: Setup) -> dict[str, Result]:
         "statistic": STATISTICS,
     }
     words = "squared distance from ridge over that from the pool's Bayes predictor, at the query"
-    return {"ratios": make_array(values, axes, unit="log10", note=words)}
+    return {"ratios": make_array(values, axes, units="log10", note=words)}
 
 
 def _name(n_tasks: int, seed: int) -> str:
