@@ -40,9 +40,10 @@ QUOTE = Quote(
     "In this paper, we dispel this myth: even for tasks as simple as finding the maximum key, any "
     "learned circuitry must disperse as the number of items grows at test time.",
     "Veličković, Perivolaropoulos, Barbero & Pascanu (2024), abstract",
-    "They prove that softmax of bounded scores gives every item a weight of order 1 / n. The work "
-    "gives no length at which this is reached, and no threshold. We ask it of prompts of up to "
-    f"{OCTAVES[-1]} trained lengths, also where scores are not bounded.",
+    "In our words, after accounts of the work: it proves that softmax of bounded scores gives "
+    "every item a weight of order 1 / n. We found no length at which this is reached, and no "
+    f"threshold. We ask prompts of up to {OCTAVES[-1]} trained lengths, also where scores are not "
+    "bounded.",
 )
 
 
