@@ -150,8 +150,10 @@ function draw() {
   const of = data.prompts[chosen.prompt];
   const name = `Layer ${layer}, head ${head_of(chosen.head)}, ${of}`;
   does.textContent = data.effects[data.heads[chosen.head]] || "";
+  const sum = line.reduce((all, value) => all + value, 0);
+  const adds = Math.abs(sum - 1) > 0.01 ? `; the row adds up to ${sum.toFixed(2)}` : "";
   said.textContent = `${name}: ${data.tokens[chosen.query]} looks most at ${data.tokens[most]}, `
-    + `weight ${line[most].toFixed(3)} (dashed: 1/${n}, all alike)`;
+    + `weight ${line[most].toFixed(3)} (dashed: 1/${n}, all alike${adds})`;
   map.setAttribute("aria-label", `Attention weights. ${said.textContent}`);
 }
 draw();

@@ -47,8 +47,13 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
     if trained:
         middle = (trained[0] + trained[1]) / 2
         marks += [Zone(x=trained), Note("trained range", x=middle, at="bottom", colour=GREY)]
+    ends = [*model.ravel(), *(c for sign in (-1, 1) for c in _edge(known, sign))]
+    pad = 0.06 * ((max(ends) - min(ends)) or abs(max(ends)) or 1.0)
+    low, high = min(ends) - pad, max(ends) + pad
     dotted = {"colour": INK, "width": 0.8, "dash": "dot", "opacity": 0.5}
-    marks.append(Line(xs, truth, name="truth", hover=HOVER, **dotted))
+    # A dot of a dotted line far off the axis takes room in a PDF like any other.
+    drawn = until_it_leaves(truth, low, high) if bounded else truth
+    marks.append(Line(xs, drawn, name="truth", hover=HOVER, **dotted))
     name = f"model, {len(model)} contexts"
     marks.append(Line(xs, model, name=name, width=1.1, opacity=0.45, hover=HOVER))
     intact = results.get(far.intact)
@@ -63,9 +68,7 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
     below = tested_by("far_query", findings)
     if bounded:
         # The model's predictions and what bounds them; the target functions leave the axis.
-        ends = [*model.ravel(), *(c for sign in (-1, 1) for c in _edge(known, sign))]
-        pad = 0.06 * ((max(ends) - min(ends)) or abs(max(ends)) or 1.0)
-        y = Axis("prediction", min(ends) - pad, max(ends) + pad)
+        y = Axis("prediction", low, high)
         below += (
             "<br>The axis spans all that the model can predict; the target functions (dotted) "
             "leave it."
@@ -77,6 +80,20 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
     x = Axis(_symlog_words("query x", threshold_x), symlog=threshold_x, labels=12)
     title = "What the model predicts when only the query goes far from the data"
     return Drawing(title, below, [Panel(x=x, y=y, marks=marks)], height=400)
+
+
+def until_it_leaves(curves: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Curves, (curve, x), without the stretches of which an axis from low to high shows nothing.
+
+    >>> until_it_leaves(np.array([[9.0, 5.0, 1.0, -5.0, 5.0, 6.0]]), -2, 2)
+    array([[nan,  5.,  1., -5.,  5., nan]])
+    """
+    side = np.where(curves > high, 1, np.where(curves < low, -1, 0))
+    # A segment is off the axis where both of its ends lie on one side of it.
+    shown = (side[:, 1:] == 0) | (side[:, 1:] != side[:, :-1])
+    nothing = np.zeros((len(curves), 1), bool)
+    kept = np.hstack([shown, nothing]) | np.hstack([nothing, shown])
+    return np.where(kept, curves, np.nan)
 
 
 FIGURE = ReportFigure(
