@@ -133,7 +133,7 @@ def composition(table: pd.DataFrame) -> Figure:
             "ratio": table["score"] / table["random"],
         }
     )
-    largest = float(every["ratio"].max())
+    largest = float(every["ratio"].to_numpy().max())
     panels = []
     for kind, use in READ_FOR.items():
         group = every.loc[every["kind"] == kind]
