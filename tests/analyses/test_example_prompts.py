@@ -28,7 +28,7 @@ def lab():
 
 def by_hand(lab, name) -> np.ndarray:
     """The patterns of one head in the first prompts of the first units: (prompt, query, key)."""
-    prompts = lab.prompts[[0, lab.unit_size]]
+    prompts = lab.prompts[torch.tensor([0, lab.unit_size])]
     with torch.no_grad():
         _, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
     layer, head = map(int, name.split("."))
