@@ -54,7 +54,7 @@ def test_patterns_are_those_of_the_model(lab):
 
 def test_tokens_are_those_of_the_prompts(lab):
     found = lab.measure(example_prompts.tokens)
-    first = lab.prompts[[0]]
+    first = lab.prompts[:1]
     assert found.sel(prompt=0, token="x1", channel=0).item() == pytest.approx(first.xs[0, 0, 0])
     assert found.sel(prompt=0, token="y2", channel=0).item() == pytest.approx(first.ys[0, 1, 0])
     assert found.indexes["prompt"].tolist() == [0, 1]
