@@ -133,6 +133,7 @@ def composition(table: pd.DataFrame) -> Figure:
             "ratio": table["score"] / table["random"],
         }
     )
+    # A panel for each use, all with one scale of colours.
     largest = float(every["ratio"].to_numpy().max())
     panels = []
     for kind, use in READ_FOR.items():

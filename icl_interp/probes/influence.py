@@ -427,6 +427,7 @@ def _by_gradient(ask: Ask, prompts: Prompts, inputs: bool) -> Derivatives:
         with torch.enable_grad():
             followed = replace(part, xs=xs, ys=ys)
             out = ask(followed).sum()
+        # The query's own label and input are no examples.
         given = [xs, ys]
         of_x, of_y = torch.autograd.grad(out, given, allow_unused=True, materialize_grads=True)
         weights.append(of_y[:, :-1, 0].cpu())
