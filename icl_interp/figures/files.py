@@ -160,7 +160,7 @@ def to_div(figure: Figure, div_id: str) -> Markup:
 
 
 def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
-    """What the head of a page needs for the figures in it, as `to_div` gives them.
+    """What a page needs for the figures in it, as `to_div` gives them.
 
     Returns:
         A policy that lets the browser run these figures' scripts and plotly.js, nothing else, and

@@ -24,7 +24,12 @@ TEMPLATE = """
     waiting.splice(first, 1)[0].draw();
     setTimeout(next);
   };
-  setTimeout(next);
+  // plotly.js may stand at the end of the page, so that its text is there first.
+  if (document.readyState === "loading") {
+    document.addEventListener("DOMContentLoaded", function () { setTimeout(next); });
+  } else {
+    setTimeout(next);
+  }
   window.addEventListener("beforeprint", function () {
     while (waiting.length) waiting.shift().draw();
   });
