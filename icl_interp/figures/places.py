@@ -1,6 +1,7 @@
 """Tables of places in a model as figures: recovered shares, learned probes, composition."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from plotly.graph_objects import Figure
@@ -9,6 +10,7 @@ from icl_interp.errors import InputError, whole
 from icl_interp.figures.colours import GREY, INK
 from icl_interp.figures.drawing import Axis, Drawing, Mark, Matrix, Panel, Points, Rule, rows
 from icl_interp.figures.render import render
+from icl_interp.results import rows_in
 
 MOST = 40  # rows of a figure
 LEVEL = 0.05  # of q-values
@@ -92,8 +94,8 @@ def readable(table: pd.DataFrame, most: int = MOST) -> Figure:
     own = Points(shown["r2"], at, **ends, name="probe", texts=names)
     marks: list[Mark] = [Rule(x=0.0), own]
     for control, symbol in CONTROLS.items():
-        look = {"name": control, "symbol": symbol, "colour": GREY}
-        marks.append(Points(shown[control], at, **look, texts=names))
+        values = shown[control]
+        marks.append(Points(values, at, name=control, symbol=symbol, colour=GREY, texts=names))
     x = Axis("R² on unseen functions")
     panel = Panel("", x, rows(names), marks)
     below = "95 % intervals over functions. What a probe reads counts as far as no control has it."
@@ -127,9 +129,10 @@ def composition(table: pd.DataFrame) -> Figure:
     every["reader"] = _heads(table, "reader")
     every["ratio"] = table["score"] / table["random"]
     look = {"low": 0.0, "high": every["ratio"].max(), "colours": "from zero", "hover": BETWEEN}
+    # A panel for each kind, in one scale of colours.
     panels = []
     for kind, use in READ_FOR.items():
-        group = every[every["kind"] == kind]
+        group = every.loc[every["kind"] == kind]
         writers = group["writer"].unique()
         readers = group["reader"].unique()
         wide = group.pivot(index="writer", columns="reader", values="ratio")
@@ -143,22 +146,23 @@ def composition(table: pd.DataFrame) -> Figure:
     return render(drawing)
 
 
-def _ends(table: pd.DataFrame) -> dict[str, pd.Series]:
+def _ends(table: pd.DataFrame) -> dict[str, Any]:
     """Ends of intervals."""
     return {"low": table["low"], "high": table["high"]}
 
 
-def _heads(table: pd.DataFrame, what: str) -> pd.Series:
+def _heads(table: pd.DataFrame, what: str) -> list[str]:
     """Names of heads, such as 1.0."""
-    layer = table[f"{what}_layer"].astype(str)
-    head = table[f"{what}_head"].astype(str)
-    return layer + "." + head
+    names = []
+    for row in rows_in(table):
+        names.append(f"{row[f'{what}_layer']}.{row[f'{what}_head']}")
+    return names
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """A name for each row: of its place, or of its path."""
     names = []
-    for _, row in table.iterrows():
+    for row in rows_in(table):
         if "writer" in columns:
             names.append(f"{row['writer']} to {row['reader']}")
             continue
