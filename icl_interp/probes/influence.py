@@ -418,6 +418,7 @@ def _by_gradient(ask: Ask, prompts: Prompts, inputs: bool) -> Derivatives:
     """Derivatives by automatic differentiation: prompts are independent, so a pass takes many."""
     weights = []
     slopes = []
+    # The graph of a pass is let go before the next one.
     for start in range(0, len(prompts), AT_ONCE):
         part = prompts[start : start + AT_ONCE]
         xs = part.xs.detach().clone()
