@@ -11,7 +11,6 @@ from icl_interp.errors import InputError, whole
 from icl_interp.figures.colours import GREY, INK
 from icl_interp.figures.drawing import Axis, Drawing, Mark, Matrix, Panel, Points, Rule, rows
 from icl_interp.figures.render import render
-from icl_interp.results import rows_in
 
 MOST = 40  # rows of a figure
 LEVEL = 0.05  # of q-values
