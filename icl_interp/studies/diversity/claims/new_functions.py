@@ -138,10 +138,10 @@ NEW_FUNCTIONS_CLAIM = Claim(
         "distribution as the prior. Beyond this threshold, the transformer significantly "
         "outperforms this estimator; its behavior aligns with that of ridge regression",
         "Raventos, Paul, Chen & Ganguli (2023), abstract",
-        "The work finds the threshold in the number of functions by eye. We ask of one model on "
-        "which side it is: which of both predictors is nearer, by a factor of two in squared "
-        "distance. A model that is far from both, or prompts on which both say the same, decide "
-        "nothing. The factor and both bounds were set beforehand.",
+        "The abstract has no rule for what is alike, and is about a family of models. We ask of "
+        "one model on which side it is: which of both predictors is nearer, by a factor of two in "
+        "squared distance. A model that is far from both, or prompts on which both say the same, "
+        "decide nothing. The factor and both bounds were set beforehand.",
     ),
     reads="outputs",
     criterion=Criterion(
