@@ -1,6 +1,7 @@
 """The experiment `diversity.threshold`: statements on made-up ratios, and sizes."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from error_tables import sentences, words
 from helpers import must_fail
 
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
+from icl_interp.resampling import Interval
 from icl_interp.results import make_array
 from icl_interp.studies.diversity.experiments import threshold
 from icl_interp.studies.diversity.experiments.threshold import POOLS, STATISTICS
@@ -46,13 +48,32 @@ def test_both_ends_decide():
 
 
 def test_where_the_side_changes():
-    assert threshold.crossing(np.array([1.0, 1.0, 1.0, -1.0, -1.0])) == pytest.approx(512)
-    assert threshold.crossing(np.array([0.5, -1.5, -1.0, -1.0, -1.0])) == pytest.approx(
+    assert threshold.crossing(np.array([1.0, 1.0, 1.0, -1.0, -1.0]), POOLS) == pytest.approx(512)
+    assert threshold.crossing(np.array([0.5, -1.5, -1.0, -1.0, -1.0]), POOLS) == pytest.approx(
         math.exp(math.log(16) + 0.25 * math.log(4))
     )
-    assert math.isnan(threshold.crossing(np.ones(5)))
+    assert math.isnan(threshold.crossing(np.ones(5), POOLS))
     states = threshold.states(made_up((1.0, 1.0, 1.0, -1.0, -1.0), (1.0,) * 5))
     assert "512, no number of functions" in sentences(states)[-1]
+
+
+def test_seeds_need_both_ends_and_pools_between_need_all_seeds(monkeypatch):
+    def asked(*there):
+        """Seeds and pools that are measured, where these models are there."""
+        names = {threshold._name(n_tasks, seed) for n_tasks, seed in there}
+        monkeypatch.setattr(threshold, "_measured", lambda setup, name: name)
+        monkeypatch.setattr(threshold, "ratio", lambda result, functions: Interval(0.0, -1.0, 1.0))
+        found = threshold.run(SimpleNamespace(has=names.__contains__))
+        if not found:
+            return [], []
+        axes = found["ratios"].indexes
+        return axes["seed"].tolist(), axes["functions of training"].tolist()
+
+    assert asked((16, 0)) == ([], [])
+    assert asked((16, 0), (4096, 0)) == ([0], [16, 4096])
+    assert asked((16, 0), (64, 0), (4096, 0), (16, 1)) == ([0], [16, 64, 4096])
+    both = [(n_tasks, seed) for n_tasks in (16, 4096) for seed in (0, 1)]
+    assert asked(*both, (64, 1), (256, 0), (256, 1)) == ([0, 1], [16, 256, 4096])
 
 
 def test_the_figure_has_a_line_a_seed():

@@ -4,6 +4,7 @@ Raventos et al. (2023) train models on pools of more and more functions. The num
 could not be checked; the setting is that of the example in their code.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,13 +79,25 @@ MODELS = tuple(_model(n_tasks, seed) for seed in SEEDS for n_tasks in POOLS)
 
 
 def run(setup: Setup) -> dict[str, Result]:
-    """log10 of distances' ratio by functions asked, seed and size of the pool."""
-    seeds = [seed for seed in SEEDS if all(setup.has(_name(n, seed)) for n in POOLS)]
+    """log10 of distances' ratio by functions asked, seed and size of the pool.
+
+    A seed needs the smallest pool and the largest one; a pool between needs all these seeds.
+    """
+    ends = (POOLS[0], POOLS[-1])
+    seeds = []
+    for seed in SEEDS:
+        if _have(setup, ends, [seed]):
+            seeds.append(seed)
     if not seeds:
         return {}
-    values = np.empty((2, len(seeds), len(POOLS), len(STATISTICS)))
+    pools = []
+    for n_tasks in POOLS:
+        if _have(setup, [n_tasks], seeds):
+            pools.append(n_tasks)
+    # Each model on new functions and on those of its pool.
+    values = np.empty((2, len(seeds), len(pools), len(STATISTICS)))
     for column, seed in enumerate(seeds):
-        for place, n_tasks in enumerate(POOLS):
+        for place, n_tasks in enumerate(pools):
             result = _measured(setup, _name(n_tasks, seed))
             for row, functions in enumerate((NEW, SEEN)):
                 found = ratio(result, functions)
@@ -92,11 +105,21 @@ def run(setup: Setup) -> dict[str, Result]:
     axes = {
         "asked": (NEW, SEEN),
         "seed": tuple(seeds),
-        "functions of training": POOLS,
+        "functions of training": tuple(pools),
         "statistic": STATISTICS,
     }
     words = "squared distance from ridge over that from the pool's Bayes predictor, at the query"
     return {"ratios": make_array(values, axes, units="log10", note=words)}
+
+
+def _have(setup: Setup, pools: Sequence[int], seeds: Sequence[int]) -> bool:
+    """Whether the models of these pools and seeds are all there."""
+    for n_tasks in pools:
+        for seed in seeds:
+            name = _name(n_tasks, seed)
+            if not setup.has(name):
+                return False
+    return True
 
 
 def _name(n_tasks: int, seed: int) -> str:
@@ -125,7 +148,8 @@ def states(results: Results) -> tuple[Statement, ...]:
     largest = _alike(new, POOLS[-1], "ridge")
     crossings = []
     for seed in new.indexes["seed"]:
-        crossings.append(crossing(new.sel(seed=seed, statistic="value").values))
+        logs = new.sel(seed=seed, statistic="value").values
+        crossings.append(crossing(logs, new.indexes["functions of training"]))
     where = note(f"The side changes at {_listed(crossings)} functions, a seed each.")
     return smallest, largest, where
 
@@ -148,17 +172,18 @@ def _alike(logs: DataArray, n_tasks: int, like: str) -> Statement:
     return statement(words, LIKE, ratios.min(), ratios.max())
 
 
-def crossing(logs: np.ndarray) -> float:
+def crossing(logs: np.ndarray, pools: Sequence[int]) -> float:
     """The number of functions at which a line through log ratios crosses 0; NaN where none does.
 
-    >>> round(crossing(np.array([1.0, 1.0, 1.0, -1.0, -1.0])))
+    >>> round(crossing(np.array([1.0, 1.0, 1.0, -1.0, -1.0]), POOLS))
     512
     """
-    sizes = np.log(POOLS)
+    sizes = np.log(pools)
     for i in range(len(logs) - 1):
         if logs[i] > 0 >= logs[i + 1]:
             share = logs[i] / (logs[i] - logs[i + 1])
-            return float(np.exp(sizes[i] + share * (sizes[i + 1] - sizes[i])))
+            step = sizes[i + 1] - sizes[i]
+            return float(np.exp(sizes[i] + share * step))
     return float("nan")
 
 
