@@ -81,10 +81,12 @@ def log_weights(
     # (layer, head, the query, prompt) of each length.
     values = []
     n_keys = []
-    for sweep in sweeps:
+    for n_points, sweep in zip(asked, sweeps, strict=True):
         found = sweep.probes[0].results()
         largest_of_each = found["max_weight"].values[:, :, 0]
         visible = found["visible_keys"].values[0, 0, 0, 0]
+        if not np.isfinite(visible):  # of weights that are no numbers
+            visible = lab.encoding.n_tokens(n_points)
         logs = np.log(largest_of_each)
         values.append(logs.reshape(-1, lab.n_units))
         n_keys.append(int(visible))
