@@ -149,7 +149,7 @@ def states(results: Results) -> tuple[Statement, ...]:
     crossings = []
     for seed in new.indexes["seed"]:
         logs = new.sel(seed=seed, statistic="value").values
-        crossings.append(crossing(logs, new.indexes["functions of training"]))
+        crossings.append(crossing(logs, new.indexes["functions of training"].tolist()))
     where = note(f"The side changes at {_listed(crossings)} functions, a seed each.")
     return smallest, largest, where
 
