@@ -1,13 +1,13 @@
 """The experiment `diversity.threshold`: statements on made-up ratios, and sizes."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from error_tables import sentences, words
 from helpers import must_fail
 
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
 from icl_interp.resampling import Interval
 from icl_interp.results import make_array
@@ -62,8 +62,10 @@ def test_seeds_need_both_ends_and_pools_between_need_all_seeds(monkeypatch):
         """Seeds and pools that are measured, where these models are there."""
         names = {threshold._name(n_tasks, seed) for n_tasks, seed in there}
         monkeypatch.setattr(threshold, "_measured", lambda setup, name: name)
+        monkeypatch.setattr(Setup, "__init__", lambda setup: None)
+        monkeypatch.setattr(Setup, "has", lambda setup, name: name in names)
         monkeypatch.setattr(threshold, "ratio", lambda result, functions: Interval(0.0, -1.0, 1.0))
-        found = threshold.run(SimpleNamespace(has=names.__contains__))
+        found = threshold.run(Setup())
         if not found:
             return [], []
         axes = found["ratios"].indexes
