@@ -339,6 +339,25 @@ def test_a_plateau_elsewhere_than_the_closed_form_is_not_supported(measured):
 
 
 @pytest.mark.slow
+def test_only_what_levels_off_does_so_by_algebra(measured):
+    """A model whose end values are those of the weights may still move on the way there."""
+    bench = measured(long("pre"), SATURATES)
+    ends, u = bench.results["far/ends"], output_unit.u(bench.results)
+
+    def check(moved, verdict, vacuous):
+        shifted = ends.copy()
+        shifted[:, 1] += moved * u  # at 1e5 units; at 1e6 it is where it was
+        finding = judged_on(SATURATES, {**bench.results, "far/ends": shifted}, bench.facts)
+        assert (finding.verdict, finding.vacuous) == (verdict, vacuous)
+        assert finding.reason.startswith("By algebra") is vacuous
+        assert finding.evidence["distance"].value < 0.01
+
+    check(0.0, "supported", True)
+    check(0.2, "contradicted", False)
+    must_fail(check, 0.2, "contradicted", True)
+
+
+@pytest.mark.slow
 def test_the_scale_of_every_norm_is_reported(measured):
     """Pre-norm: all grow like |x|; post-norm: the first does, the last stands still."""
     pre = measured(long("pre"), SATURATES).judge(SATURATES)

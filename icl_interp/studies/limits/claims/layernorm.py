@@ -11,6 +11,7 @@ from xarray import DataArray
 from icl_interp.analyses import output_unit
 from icl_interp.analyses.claim import Claim, Remarks
 from icl_interp.analyses.criterion import (
+    SUPPORTED,
     Condition,
     Criterion,
     Estimate,
@@ -273,7 +274,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     scales = dict(zip(growth.indexes["norm"], slower, strict=True))
     rows = _rows(results, f"{near} .. {end}", found["change"].value, scales)
     # Every pre-norm model ends where its weights say, trained or not.
-    ends_there = "distance" in found and found["distance"].high <= CLOSE
+    levels_off = SATURATION.decide(found).verdict == SUPPORTED
+    ends_there = levels_off and "distance" in found
     return replace(
         told,
         caveat=_caveat(facts, found, scales),
