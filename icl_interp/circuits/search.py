@@ -107,7 +107,8 @@ def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
         return float(search.without(set(every) - set(kept)).mean()) <= limit
 
     # One search takes parts away, one adds them; both end with a set that no part can leave.
-    order = _least_first(search)
+    rises = expected_rises(search)
+    order = sorted(rises, key=rises.__getitem__)
     shrunk = pruned(order, order, fits)
     grown: list[str] = []
     for part in reversed(order):
@@ -147,8 +148,8 @@ def pruned(
     return left
 
 
-def _least_first(search: Ablated) -> list[str]:
-    """Parts by the rise of the error that gradients expect without them."""
+def expected_rises(search: Ablated) -> dict[str, float]:
+    """By how much gradients expect the squared error to rise without each part."""
     # Where each part writes: a hook, and which head there.
     model = search.model
     names: dict[str, tuple[str, int | None]] = {}
@@ -177,8 +178,7 @@ def _least_first(search: Ablated) -> list[str]:
             own = product if head is None else product[:, :, head]
             moves[part].append(own.sum((1, 2)))
     gap = torch.cat(gaps)
-    rises = {part: _rise(gap, torch.cat(moved)) for part, moved in moves.items()}
-    return sorted(rises, key=rises.__getitem__)
+    return {part: _rise(gap, torch.cat(moved)) for part, moved in moves.items()}
 
 
 def _rise(gap: Tensor, moved: Tensor) -> float:
@@ -189,14 +189,31 @@ def _rise(gap: Tensor, moved: Tensor) -> float:
 
 def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Edge, ...]:
     """Edges that stay between parts that stay, the read-in and the read-out."""
+    inside = edges_between(search.model, kept)
+    rises = expected_rises_of_edges(search, inside)
+    order = sorted(rises, key=rises.__getitem__)
+    others = set(search.parts) - set(kept)
+    limit = float(search.without(()).mean()) + tolerance
+
+    def fits(left: Sequence[Edge]) -> bool:
+        gone = set(inside) - set(left)
+        return float(search.without(others, gone).mean()) <= limit
+
+    return tuple(pruned(inside, order, fits))
+
+
+def expected_rises_of_edges(search: Ablated, inside: Sequence[Edge]) -> dict[Edge, float]:
+    """By how much gradients expect the squared error to rise without each edge.
+
+    The means of all writers are kept in `search.means`.
+    """
     model = search.model
-    inside = edges_between(model, kept)
     sources = writers(model)
     hooks = list(dict.fromkeys(part.hook for part in sources.values()))
     means = mean_activations(model, search.tokens, hooks)
     for name, part in sources.items():
         search.means[name] = part.of(means[part.hook][None])
-    # The order in which edges are tried, by gradients of the intact model, some prompts at a time.
+    # Gradients of the intact model, some prompts at a time.
     targets = readers(model)
     moves: dict[Edge, list[Tensor]] = {pair: [] for pair in inside}
     gaps = []
@@ -212,16 +229,7 @@ def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Ed
             product = change * target.of(slopes[target.hook])
             moves[writer, reader].append(product.sum((1, 2)))
     gap = torch.cat(gaps)
-    rises = {pair: _rise(gap, torch.cat(moved)) for pair, moved in moves.items()}
-    order = sorted(rises, key=rises.__getitem__)
-    others = set(search.parts) - set(kept)
-    limit = float(search.without(()).mean()) + tolerance
-
-    def fits(left: Sequence[Edge]) -> bool:
-        gone = set(inside) - set(left)
-        return float(search.without(others, gone).mean()) <= limit
-
-    return tuple(pruned(inside, order, fits))
+    return {pair: _rise(gap, torch.cat(moved)) for pair, moved in moves.items()}
 
 
 def _judged(
