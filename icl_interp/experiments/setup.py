@@ -10,6 +10,8 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp import evaluation
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Measurement
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.presets import Preset
@@ -101,6 +103,17 @@ class Setup:
         result = compute()
         self._write(path, result, time.perf_counter() - started)
         return result
+
+    def measure(self, name: str, of: Measurement[DataArray]) -> DataArray:
+        """What a measurement gives of a model, on the sample that a claim is judged on."""
+
+        def compute() -> DataArray:
+            model = self.models[name]
+            return Lab(model.model, model.task, model.encoding, seed=self.seed).measure(of)
+
+        found = self.keep(of.name, [name], compute, version=of.version)
+        assert isinstance(found, DataArray)
+        return found
 
     def errors(
         self,

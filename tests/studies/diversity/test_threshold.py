@@ -61,7 +61,7 @@ def test_seeds_need_both_ends_and_pools_between_need_all_seeds(monkeypatch):
     def asked(*there):
         """Seeds and pools that are measured, where these models are there."""
         names = {threshold._name(n_tasks, seed) for n_tasks, seed in there}
-        monkeypatch.setattr(threshold, "_measured", lambda setup, name: name)
+        monkeypatch.setattr(Setup, "measure", lambda setup, name, of: name)
         monkeypatch.setattr(Setup, "__init__", lambda setup: None)
         monkeypatch.setattr(Setup, "has", lambda setup, name: name in names)
         monkeypatch.setattr(threshold, "ratio", lambda result, functions: Interval(0.0, -1.0, 1.0))

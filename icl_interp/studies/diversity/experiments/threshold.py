@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
@@ -98,7 +97,7 @@ def run(setup: Setup) -> dict[str, Result]:
     values = np.empty((2, len(seeds), len(pools), len(STATISTICS)))
     for column, seed in enumerate(seeds):
         for place, n_tasks in enumerate(pools):
-            result = _measured(setup, _name(n_tasks, seed))
+            result = setup.measure(_name(n_tasks, seed), distances)
             for row, functions in enumerate((NEW, SEEN)):
                 found = ratio(result, functions)
                 values[row, column, place] = found.value, found.low, found.high
@@ -124,18 +123,6 @@ def _have(setup: Setup, pools: Sequence[int], seeds: Sequence[int]) -> bool:
 
 def _name(n_tasks: int, seed: int) -> str:
     return Model(recipe(n_tasks), seed).name
-
-
-def _measured(setup: Setup, name: str) -> DataArray:
-    """What the claim measures, of one model."""
-
-    def compute() -> DataArray:
-        model = setup.models[name]
-        return Lab(model.model, model.task, model.encoding, seed=setup.seed).measure(distances)
-
-    found = setup.keep("diversity: distances", [name], compute)
-    assert isinstance(found, DataArray)
-    return found
 
 
 def states(results: Results) -> tuple[Statement, ...]:

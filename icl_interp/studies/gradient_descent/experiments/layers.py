@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
@@ -64,7 +63,7 @@ def run(setup: Setup) -> dict[str, Result]:
         return {}
     values = []
     for layers in known:
-        result = _measured(setup, RECIPES[layers])
+        result = setup.measure(RECIPES[layers], distances)
         found = []
         for name in steps.rows(result, without=False):
             one = steps.distance(result, [name])
@@ -73,18 +72,6 @@ def run(setup: Setup) -> dict[str, Result]:
     axes = {"layers": tuple(known), "family": FAMILIES, "statistic": STATISTICS}
     note = "squared distance to as many steps as layers, over the variance of predictions"
     return {"distances": make_array(np.array(values), axes, note=note)}
-
-
-def _measured(setup: Setup, name: str) -> DataArray:
-    """What the claim measures, of one model."""
-
-    def compute() -> DataArray:
-        model = setup.models[name]
-        return Lab(model.model, model.task, model.encoding, seed=setup.seed).measure(distances)
-
-    found = setup.keep("gradient_descent: distances", [name], compute)
-    assert isinstance(found, DataArray)
-    return found
 
 
 def states(results: Results) -> tuple[Statement, ...]:
