@@ -46,6 +46,13 @@ def test_slopes_are_the_powers():
     must_fail(check, -0.3, -1.0)
 
 
+def test_an_interval_across_a_threshold_counts_both_ways():
+    for value, low, high in ((-0.45, -0.55, -0.35), (-0.95, -1.0, -0.85), (-1.05, -1.15, -1.0)):
+        assert disperses.standing(value, low, high).possible == {"yes", "no"}
+    assert disperses.standing(-0.45, -0.49, -0.35).possible == {"no"}
+    assert disperses.standing(-0.95, -1.0, -0.91).possible == {"yes"}
+
+
 def test_how_a_head_counts_on_either_side_of_each_threshold():
     cases = {
         -1.15: {"yes", "no"},

@@ -21,7 +21,7 @@ ID = "diversity.new_functions"
 def made_up(ridge, pool, apart=0.5, seen=(0.5, 0.01)):
     """Distances with these means, of a mean square of 1; units differ by a tenth."""
     units = np.random.default_rng(0).uniform(0.9, 1.1, 64)
-    rows = [[*seen, apart, 1.0], [ridge, pool, apart, 1.0]]
+    rows = [[*seen, 0.5, 1.0], [ridge, pool, apart, 1.0]]
     axes = {"functions": (SEEN, NEW), "pair": (RIDGE, POOL, APART, SIZE), "unit": range(64)}
     return make_array(np.array(rows)[..., None] * units, axes)
 

@@ -21,7 +21,8 @@ def errors(rates):
     zero = np.random.default_rng(0).uniform(0.5, 1.5, 64)
     values = np.empty((2, len(rates), 2, 64))
     for column, rate in enumerate(rates.values()):
-        values[0, column] = rate * zero
+        values[0, column, 0] = rate * zero
+        values[0, column, 1] = 0.3 * zero  # on late points, which decide nothing
         values[1, column] = zero
     axes = {
         "predictor": ("model", "zero"),

@@ -72,10 +72,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     rows = rate_rows(results[errors], cells)
     if not rows:
         return Remarks()
-    worst = rows[0]
-    for row in rows:
-        if row["error rate"] > worst["error rate"]:
-            worst = row
+    worst = max(rows, key=lambda row: row["error rate"])
     return Remarks(
         scope=SCOPE,
         caveat=f"It is highest for {worst['class']}; least squares that is told the degree makes "
