@@ -33,6 +33,7 @@ NOTEBOOKS = (
     "00_quickstart",
     "mechanism",
     "training_dynamics",
+    "algorithm",
     "own_model",
     "own_claim",
 )  # then those of the studies

@@ -151,6 +151,7 @@ WRONG = {  # an answer that one may well give
     "00_quickstart": "answer = 0.0",
     "mechanism": "answer = (1, 0)",
     "training_dynamics": "answer = max(icl_interp.load('lsa_flow').snapshots())",
+    "algorithm": "answer = 1",
     "own_model": "def answer(model):\n    torch.nn.init.ones_(model.blocks[0].attn.W_Q)",
     "own_claim": "answer = 0.1",
     "limits": "answer = 0.001",
