@@ -19,17 +19,26 @@ from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe
 from icl_interp.probes.pattern import AttentionPattern
 from icl_interp.probes.residual import LogitLens
+from icl_interp.probes.roles import roles as roles_of
 from icl_interp.probes.runner import probe
 from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.results import make_array
 
 MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
 READ_IN, REST, QUERY = "read-in", "rest", "query"
+# Prompts that roles of heads are scored on: fewer where all their weights together are many.
+ROLES_ON, FEWEST, WEIGHTS = 64, 16, 20_000_000
+SCORES = ("score", "low", "high", "p")
 
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
     """Those that the lab's model has something for."""
-    heads = [patterns, relevance.relevance, output_unit.own] if lab.heads else []
+    heads: list[Measurement[Any]] = []
+    if lab.heads:
+        heads = [patterns, relevance.relevance, output_unit.own]
+    # Scores are means over functions, with intervals.
+    if lab.heads and not lab.task.single_function:
+        heads.append(roles)
     if DirectAttribution().refusal(lab.single):
         return [*heads, lens]
     return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]
@@ -69,6 +78,24 @@ def patterns(lab: Lab, swept: Swept | None) -> DataArray:
     layers, heads = (found.indexes[name].tolist() for name in ("layer", "head"))
     axes = {"layer": layers, "head": heads, "query": rows, "key": names}
     return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
+
+
+@measurement("mechanism/roles")
+def roles(lab: Lab) -> DataArray:
+    """Scores of each head for each role: (statistic, head, role), of `probes.roles`.
+
+    Statistics are the score, its interval over functions (95 %), and p of the score by chance.
+    """
+    n_weights = len(lab.heads) * len(lab.encoding.kinds(lab.few.n_points)) ** 2
+    n_prompts = min(ROLES_ON, max(FEWEST, WEIGHTS // n_weights))
+    table = roles_of(lab, lab.one_each[:n_prompts])
+    labels = relevance.labels(lab)
+    names = table["role"].unique().tolist()
+    # Rows go by layer, head and role, in this order.
+    shape = (len(labels), len(names))
+    values = [table[name].to_numpy().reshape(shape) for name in SCORES]
+    axes = {"statistic": SCORES, "head": labels, "role": names}
+    return make_array(values, axes, "", f"{n_prompts} prompts; {table.attrs['note']}")
 
 
 @measurement(

@@ -47,10 +47,11 @@ FOREST = (
 FIRST = {
     "claims": ReportFigure(forest, FOREST),
     "mechanism": ReportFigure(mechanism.where, mechanism.WHERE),
+    "mechanism_roles": ReportFigure(mechanism.roles, mechanism.ROLES),
     "mechanism_patterns": ReportFigure(mechanism.patterns, mechanism.PATTERNS),
 }
 FIGURES: View[ReportFigure] = View("figure", lambda study: study.figures, first=FIRST)
-MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
+MECHANISM = ("mechanism", "mechanism_roles", "mechanism_patterns")  # they belong to no claim
 
 
 def draw(

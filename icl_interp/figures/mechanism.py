@@ -14,6 +14,7 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.descriptions import number
 from icl_interp.figures.colours import BLUE, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel, Rule
+from icl_interp.figures.roles import by_head
 from icl_interp.results import make_array
 
 IN_A_ROW, MOST = 4, 16  # panels of patterns
@@ -35,6 +36,17 @@ PATTERNS = (
     "Mean attention weights over prompts in distribution. Tokens are named by what they show: x "
     "and y for the inputs and values of the context, in their order. A head that looks for "
     "something, wherever that stands in the prompt, has an even mean pattern."
+)
+
+ROLES = (
+    "What each head's attention goes to, in distribution: the share of its weight on certain "
+    "tokens, beyond what these would get if weights were even. Labels: of the query, on tokens "
+    "that show a label. Duplicates: of the query, on an example whose input is the query's. Pairs "
+    "a value with its input: of a label's token, on the token of its input. Previous token: of "
+    "each token, on the one before. Neighbours: how well the order of the query's weights follows "
+    "the order of distances, nearest first (a rank correlation). Position only: the share of what "
+    "makes weights uneven that is the same in all prompts. Weights say where a head looks, and "
+    "not whether the prediction needs it: see which heads it needs, above."
 )
 
 
@@ -174,6 +186,17 @@ def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
     panel = Panel("", Axis("token"), Axis("head"), [matrix])
     height = max(180, 16 * len(names))
     return Drawing("What the query looks at", below, [panel], height)
+
+
+def roles(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
+    """What the attention of each head goes to; None where weights are no shares (linear ones)."""
+    found = results.get(mechanism.roles)
+    if found is None:
+        return None
+    scores = found.sel(statistic="score")
+    if not np.isfinite(scores).any():
+        return None
+    return by_head(scores.values, scores.indexes["head"].tolist(), scores.indexes["role"].tolist())
 
 
 def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:

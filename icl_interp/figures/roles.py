@@ -1,6 +1,11 @@
 """The roles of heads, a row each."""
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
@@ -9,7 +14,7 @@ from icl_interp.figures.render import render
 
 BELOW = (
     "Attention beyond chance: 0 by chance, 1 where all of it goes there. Neighbours: minus the "
-    "rank correlation of weight and distance. White: no score."
+    "rank correlation of weight and distance. Empty: no score."
 )
 
 
@@ -34,8 +39,23 @@ def head_roles(table: pd.DataFrame) -> Figure:
         index=["layer", "head"], columns="role", values="score", dropna=False
     )
     names = [f"layer {layer}, head {head}" for layer, head in scores.index]
-    squares = Matrix(
-        scores.to_numpy(), names, list(scores.columns), low=-1.0, high=1.0, bar="score"
-    )
+    return render(by_head(scores.to_numpy(), names, list(scores.columns)))
+
+
+def by_head(
+    scores: Float[np.ndarray, "head role"], heads: Sequence[str], roles: Sequence[str]
+) -> Drawing:
+    """The scores of heads as squares with numbers; what is NaN has none."""
+    texts = [list(map(_short, row)) for row in scores.tolist()]
+    squares = Matrix(scores, heads, roles, low=-1.0, high=1.0, bar="score", texts=texts)
     panel = Panel("", marks=[squares])
-    return render(Drawing("What heads do", BELOW, [panel], height=60 + 26 * len(names)))
+    return Drawing("What heads do", BELOW, [panel], height=60 + 26 * len(heads))
+
+
+def _short(score: float) -> str:
+    """A score for a square; none for what has no score.
+
+    >>> _short(0.871), _short(-0.001), _short(math.nan)
+    ('0.87', '0.00', '')
+    """
+    return "" if math.isnan(score) else f"{round(score, 2) + 0.0:.2f}"

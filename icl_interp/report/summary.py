@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icl_interp.analyses import relevance
+from icl_interp.analyses import mechanism, relevance
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.measurement import Results
 from icl_interp.errors import in_one_line, logger
@@ -18,6 +18,15 @@ from icl_interp.studies.base import STUDIES
 log = logger(__name__)
 MOST = 4  # sentences
 MOST_HEADS = 4  # that a sentence names
+CLEAR = 0.5  # the score from which on a role is said of a head: half of the way from chance to all
+# What a role says of a head. "Position only" does not say where it looks.
+LOOKS = {
+    "labels": "the query looks at labels",
+    "pairs a value with its input": "a value looks at its input",
+    "previous token": "a token looks at the one before it",
+    "duplicates": "the query looks at examples with its own input",
+    "neighbours": "the query looks at the examples near it",
+}
 
 
 def summary(model: Mapping[str, Any], results: Results) -> list[str]:
@@ -67,7 +76,10 @@ def _percent(share: float) -> str:
 
 
 def parts(results: Results, facts: Facts) -> str:
-    """The heads without which the error rises, or the prediction moves, the most."""
+    """The heads without which the error rises, or the prediction moves, the most.
+
+    It also says what these look at, where a role is clear.
+    """
     if relevance.relevance not in results:
         return ""
     effects = relevance.effects(results, facts)
@@ -84,12 +96,37 @@ def parts(results: Results, facts: Facts) -> str:
     what = f"the prediction moves by {sizes} standard deviations"
     if on_error:
         what = f"the error is {sizes} times as large"
+    what += looks(results, largest)
     if n == 1:
         return f"Its one head matters: with it held at its mean, {what}."
     count = "All" if len(needed) == n else f"{len(needed)} of"
     verb = "matters" if len(needed) == 1 else "matter"
     most = "" if len(needed) <= MOST_HEADS else "most of all "
     return f"{count} {n} heads {verb}, {most}{_listed(largest)}: with one held at its mean, {what}."
+
+
+def looks(results: Results, heads: Sequence[str]) -> str:
+    """What each of some heads looks at, with the lowest score of those that do the same."""
+    if mechanism.roles not in results:
+        return ""
+    found = results[mechanism.roles]
+    # Each head goes by the role it has most clearly, if any is beyond doubt.
+    by_role: dict[str, dict[str, float]] = {}
+    for head in heads:
+        one = found.sel(head=head)
+        clear: dict[str, float] = {}
+        for role in one.indexes["role"]:
+            if role in LOOKS and float(one.sel(statistic="low", role=role)) > CLEAR:
+                clear[role] = float(one.sel(statistic="score", role=role))
+        if clear:
+            most = max(clear, key=lambda role: clear[role])
+            by_role.setdefault(most, {})[head] = clear[most]
+    said = []
+    for role, scores in by_role.items():
+        low = number(min(scores.values()), 2)
+        size = f"score {low}" if len(scores) == 1 else f"scores from {low}"
+        said.append(f"in {_listed(list(scores))} {LOOKS[role]} ({size}; 0 by chance, at most 1)")
+    return "".join(f"; {one}" for one in said)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """What the section on the mechanism shows, against the cache and against hand-built models."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -52,6 +54,36 @@ def test_of_a_large_model_only_the_row_of_the_query_is_kept(lab, monkeypatch):
     np.testing.assert_allclose(row.values, whole.sel(query=["query"]).values, rtol=1e-5)
 
 
+def share_on_labels(score, row):
+    """The weight of the query's row on labels, beyond their share of the tokens it sees."""
+    weight = row[:, 1:-1:2].sum(-1)
+    share = (row.shape[1] // 2) / row.shape[1]
+    assert score == pytest.approx(((weight - share) / (1 - share)).mean(), abs=1e-6)
+
+
+def test_roles_of_heads_are_scored_on_one_prompt_of_each_function(lab):
+    """By hand, from the patterns of the model in float64: interleaved x1, y1, ..., query."""
+    found = lab.measure(mechanism.roles)
+    assert found.indexes["head"].tolist() == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    assert {"labels", "neighbours", "position only"} <= set(found.indexes["role"])
+    _, cache = lab.model.run_with_cache(lab.tokens(lab.one_each))
+    for layer in range(2):
+        rows = cache[f"blocks.{layer}.attn.hook_pattern"][:, :, -1].double().numpy()
+        for head in range(3):
+            of_head = found.sel(head=f"{layer}.{head}", role="labels")
+            score = float(of_head.sel(statistic="score"))
+            share_on_labels(score, rows[:, head])
+            must_fail(share_on_labels, score, rows[:, (head + 1) % 3])
+            assert of_head.sel(statistic="low") < score < of_head.sel(statistic="high")
+
+
+def test_roles_need_several_functions(lab):
+    """Their intervals are over functions, so a task of one function has none."""
+    one = Lab(lab.model, replace(TASK, n_tasks=1), lab.encoding, n_units=16, n_contexts=2)
+    assert mechanism.roles in mechanism.measurements(lab)
+    assert mechanism.roles not in mechanism.measurements(one)
+
+
 def test_shares_name_every_part_and_add_up_to_one(lab):
     found = lab.measure(mechanism.attribution)
     heads = [f"head {layer}.{head}" for layer in range(2) for head in range(3)]
@@ -91,11 +123,11 @@ def test_the_lens_ends_at_the_models_own_prediction(lab):
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({}, {"patterns", "attribution", "lens", "relevance", "own"}),
-        ({"norm_position": "post"}, {"patterns", "lens", "relevance", "own"}),
-        ({"normalization_type": "Tanh"}, {"patterns", "lens", "relevance", "own"}),
+        ({}, {"patterns", "attribution", "lens", "relevance", "own", "roles"}),
+        ({"norm_position": "post"}, {"patterns", "lens", "relevance", "own", "roles"}),
+        ({"normalization_type": "Tanh"}, {"patterns", "lens", "relevance", "own", "roles"}),
         ({"mlp_only": True}, {"attribution", "lens"}),
-        ({"attn_only": True}, {"patterns", "attribution", "lens", "relevance", "own"}),
+        ({"attn_only": True}, {"patterns", "attribution", "lens", "relevance", "own", "roles"}),
     ],
 )
 def test_every_model_is_asked_what_it_has_something_for(settings, names):

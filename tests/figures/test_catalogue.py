@@ -16,6 +16,7 @@ from icl_interp.studies import STUDIES
 # What each figure cannot be drawn without.
 NEEDS = {
     "mechanism": ["mechanism/lens"],
+    "mechanism_roles": ["mechanism/roles"],
     "mechanism_patterns": ["mechanism/patterns"],
     "far_query": ["far/contexts"],
     "growth": ["far/norm arms"],

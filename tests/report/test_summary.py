@@ -8,11 +8,13 @@ import pytest
 import small_reports
 from helpers import must_fail
 
-from icl_interp.analyses import relevance
+from icl_interp.analyses import mechanism, relevance
 from icl_interp.analyses.criterion import Condition, Estimate, at_least, at_most
+from icl_interp.analyses.measurement import Results
 from icl_interp.figures.text import number
-from icl_interp.report.summary import summary
+from icl_interp.report.summary import looks, summary
 from icl_interp.report.words import OPEN, thresholds, why_open
+from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements import boundary
 
 RULE = Condition("share", "share of heads", at_least(0.9, 1.0), at_most(0.5, 0.0), "share")
@@ -43,6 +45,39 @@ def test_sentences_hold_the_numbers_that_they_rest_on():
     assert other.summary != report.summary
     must_fail(check_numbers, report, " ".join(report.summary[1:]))
     must_fail(check_numbers, report, " ".join(report.summary[:-1]))
+
+
+def roles(**scores):
+    """Results with one role a head: score, and an interval of .1 on both sides of it."""
+    names = ["labels", "previous token", "position only"]
+    values = np.zeros((4, len(scores), len(names)))
+    for place, (name, score) in enumerate(scores.values()):
+        role = names.index(name)
+        values[:3, place, role] = score, score - 0.1, score + 0.1
+    axes = {"statistic": mechanism.SCORES, "head": list(scores), "role": names}
+    return {mechanism.roles.name: make_array(values, axes)}
+
+
+def test_heads_with_a_clear_role_are_said_to_have_it():
+    """Its whole interval is above one half; where a head looks by position is no role here."""
+    results = Results(
+        roles(
+            **{
+                "0.0": ("labels", 0.9),
+                "0.1": ("labels", 0.75),
+                "1.0": ("previous token", 0.55),
+                "1.1": ("position only", 0.9),
+                "1.2": ("previous token", -0.9),
+            }
+        )
+    )
+    said = looks(results, ["0.1", "0.0", "1.0", "1.1", "1.2"])
+    assert said == (
+        "; in 0.1 and 0.0 the query looks at labels (scores from 0.75; 0 by chance, at most 1)"
+    )
+    clearer = Results(roles(**{"1.0": ("previous token", 0.65)}))
+    assert "in 1.0 a token looks at the one before it (score 0.65" in looks(clearer, ["1.0"])
+    assert looks(Results({}), ["0.0"]) == ""
 
 
 def test_what_was_not_measured_is_not_said():

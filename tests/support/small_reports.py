@@ -25,6 +25,7 @@ from icl_interp.report import Report
 WITH_NORM = [
     "claims",
     "mechanism",
+    "mechanism_roles",
     "mechanism_patterns",
     "far_query",
     "growth",
