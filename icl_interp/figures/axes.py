@@ -110,7 +110,7 @@ class Scale:
 
     def label_lines(self) -> int:
         """How many lines the longest tick label has."""
-        labels = self.settings().get("ticktext") or [""]
+        labels = self.settings().get("ticktext") or self.matrix or [""]
         return max(str(label).count("<br>") for label in labels) + 1
 
     def _labels(self) -> list[str]:
@@ -119,7 +119,7 @@ class Scale:
         if known:
             return lines_of("<br>".join(map(str, known)))
         if self.matrix is not None:
-            return list(map(str, self.matrix))
+            return lines_of("<br>".join(map(str, self.matrix)))
         if self.axis.format.endswith("%"):
             return ["100%"]
         span = max(abs(self.high - self.low), 1e-300)

@@ -28,11 +28,14 @@ class Size:
         width: in pixels.
         look: of the letters.
         titled: whether title and the words below it stand in the figure; papers have captions.
+        tallest: pixels that it should not be higher than: panels stand beside each other, and are
+            lower, where they would not fit else.
     """
 
     width: float = float(WIDTH)
     look: Style = field(default_factory=lambda: Style(points=SCREEN / PT))
     titled: bool = True
+    tallest: float = math.inf
 
     @property
     def narrow(self) -> bool:

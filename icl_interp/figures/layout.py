@@ -1,6 +1,6 @@
 """Where the panels of a drawing stand at a given width, in pixels, and the words around them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from icl_interp.errors import InputError
@@ -12,6 +12,9 @@ from icl_interp.figures.letters import MM
 from icl_interp.figures.text import escaped
 
 LEAST = 15 * MM  # that a panel has to have
+# Heights of panels, as shares of what the drawing asks for, that are tried one after another where
+# a figure would be too tall.
+HEIGHTS = (1.0, 0.8, 0.65, 0.5)
 FLAT = 0.8  # height of a panel that fills a narrow sheet, at most, as a share of its width
 TITLE = 16 / 13  # letters of the title, as shares of the figure's
 BELOW = 12 / 13  # of the words below it
@@ -100,17 +103,24 @@ def lay_out(drawing: Drawing, size: Size) -> Sheet:
         InputError: a panel has no room at this width, even below all others.
     """
     title, legend_top = _title(drawing, size)
-    places = _places(drawing, size)
-
-    # Plotly breaks the legend at the width of what lies between the outer axes.
-    room = max(place.right for place in places) - min(place.left for place in places)
     legend = {}
     for name in named(drawing):
         legend[name] = "<br>".join(wrapped(escaped(name), size, size.width - 60))
-    top = legend_top + legend_height(list(legend.values()), size, room) + size.pixels(4)
-    places = [replace(one, top=one.top + top, bottom=one.bottom + top) for one in places]
-    height = max(place.bottom + place.below for place in places)
-    return Sheet(size, height, title, legend, legend_top, places)
+
+    lowest = None
+    for places in _arrangements(drawing, size):
+        # Plotly breaks the legend at the width of what lies between the outer axes.
+        room = max(place.right for place in places) - min(place.left for place in places)
+        top = legend_top + legend_height(list(legend.values()), size, room) + size.pixels(4)
+        placed = [replace(one, top=one.top + top, bottom=one.bottom + top) for one in places]
+        height = max(place.bottom + place.below for place in placed)
+        sheet = Sheet(size, height, title, legend, legend_top, placed)
+        if height <= size.tallest:
+            return sheet
+        if lowest is None or height < lowest.height:
+            lowest = sheet
+    assert lowest is not None
+    return lowest
 
 
 def named(drawing: Drawing) -> list[str]:
@@ -142,20 +152,47 @@ def _title(drawing: Drawing, size: Size) -> tuple[str, float]:
     return text, high + size.pixels(20)
 
 
+def _arrangements(drawing: Drawing, size: Size) -> Iterator[list[Place]]:
+    """Places of all panels, the one that is liked best first; more only where a figure is too tall.
+
+    Then panels are lower. Those of one kind, with one axis, may also stand beside each other on a
+    narrow sheet; others have words in them that need the width.
+
+    Raises:
+        InputError: a panel has no room at this width, even below all others.
+    """
+    yield _places(drawing, size)
+    most = min(drawing.columns or len(drawing.panels), len(drawing.panels))
+    fewest = 1 if size.narrow else most
+    if size.narrow and not drawing.same_y:
+        most = 1
+    for share in HEIGHTS:
+        for columns in range(fewest, most + 1):
+            places = _in_rows(drawing, size, columns, share)
+            if _fits(places, size, columns):
+                yield places
+
+
 def _places(drawing: Drawing, size: Size) -> list[Place]:
     """Panels in rows, as many beside each other as have room; the first row is on top."""
     asked = 1 if size.narrow else drawing.columns or len(drawing.panels)
     narrowest = 0.0
     for columns in range(min(asked, len(drawing.panels)), 0, -1):
         places = _in_rows(drawing, size, columns)
-        narrowest = min(place.room for place in places)
-        if narrowest >= LEAST and (columns == 1 or _roomy(places, size)):
+        if _fits(places, size, columns):
             return places
+        narrowest = min(place.room for place in places)
     raise InputError(
         f"this figure has no room at {size.width / MM:.0f} mm: a panel would be "
         f"{max(narrowest, 0) / MM:.0f} mm wide, and needs {LEAST / MM:.0f}; ask for a greater "
         "width, or for one panel"
     )
+
+
+def _fits(places: Sequence[Place], size: Size, columns: int) -> bool:
+    """Whether each panel has the room that it needs."""
+    narrowest = min(place.room for place in places)
+    return narrowest >= LEAST and (columns == 1 or _roomy(places, size))
 
 
 def _roomy(places: Sequence[Place], size: Size) -> bool:
@@ -172,8 +209,8 @@ def _roomy(places: Sequence[Place], size: Size) -> bool:
     return True
 
 
-def _in_rows(drawing: Drawing, size: Size, columns: int) -> list[Place]:
-    """Panels in rows of so many, from the top down."""
+def _in_rows(drawing: Drawing, size: Size, columns: int, share: float = 1.0) -> list[Place]:
+    """Panels in rows of so many, from the top down, with a share of the height asked for."""
     shared = common(drawing.panels) if drawing.same_y else None
     drafts = []
     for i, panel in enumerate(drawing.panels):
@@ -184,7 +221,7 @@ def _in_rows(drawing: Drawing, size: Size, columns: int) -> list[Place]:
     places: list[Place] = []
     for first in range(0, len(drafts), columns):
         row = slice(first, first + columns)
-        placed = _row(drafts[row], ends[row], drawing, size, top)
+        placed = _row(drafts[row], ends[row], drawing, size, top, share)
         places += placed
         top = max(place.bottom + place.below for place in placed)
     return places
@@ -223,7 +260,12 @@ def _ends(drafts: Sequence[Draft], size: Size, columns: int) -> list[Span]:
 
 
 def _row(
-    drafts: Sequence[Draft], ends: Sequence[Span], drawing: Drawing, size: Size, top: float
+    drafts: Sequence[Draft],
+    ends: Sequence[Span],
+    drawing: Drawing,
+    size: Size,
+    top: float,
+    share: float,
 ) -> list[Place]:
     """A row of panels beside each other."""
     # Headings may reach to the next panel, or to the columns of words.
@@ -240,24 +282,31 @@ def _row(
     places = []
     for draft, (left, right), heading in zip(drafts, ends, headings, strict=True):
         panel = draft.panel
-        bottom = top + _height(panel, drawing, size, right - left)
+        bottom = top + _height(panel, drawing, size, right - left, share)
         below = _below(panel, draft.x, size, right - left)
         sides = (left, right, top, bottom)
         places.append(Place(panel, draft.x, draft.y, *sides, heading, below, draft.labelled))
     return places
 
 
-def _height(panel: Panel, drawing: Drawing, size: Size, room: float) -> float:
-    """Height of a panel: rows need a line each, and narrow panels are not higher than wide."""
+def _height(panel: Panel, drawing: Drawing, size: Size, room: float, share: float) -> float:
+    """Height of a panel: rows need a line each, and narrow panels are not higher than wide.
+
+    With a share below 1 panels are lower, as far as their rows, and the title of their axis, can
+    still be read.
+    """
     if not panel.marks:
         return 0.0
     asked = size.pixels(panel.height or drawing.height)
     if size.narrow:
         asked = min(asked, FLAT * room)
+    if share < 1:
+        asked = max(share * asked, size.look.width(panel.y.words))
     if not panel.y.rows:
         return asked
     lines = len("\n".join(panel.y.rows).split("\n")) + panel.y.spare
-    return max(asked, size.pixels(panel.row * lines + 20))
+    row = max(share * size.pixels(panel.row), TICK * size.line)
+    return max(asked, row * lines + size.pixels(20))
 
 
 def _before(y: Scale, size: Size, labelled: bool) -> float:

@@ -211,7 +211,7 @@ def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
             one.indexes["key"].tolist(),
             low=-largest if signed else 0.0,
             high=largest,
-            bar="weight" if i == columns - 1 else None,
+            bar="weight" if i == len(every) - 1 else None,
             hover="{row} looks at {column}: {z:.3g}",
         )
         panels.append(Panel(f"head {name}", marks=[matrix]))
@@ -219,7 +219,7 @@ def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
         "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; "
         f"{_sums(every)}."
     )
-    return Drawing("What each head looks at", below, panels, SQUARE, columns)
+    return Drawing("What each head looks at", below, panels, SQUARE, columns, same_y=True)
 
 
 def _sums(every: Mapping[str, DataArray]) -> str:

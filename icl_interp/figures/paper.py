@@ -1,7 +1,8 @@
 """Figures for print: size in millimetres, letters in points, no title, since papers have captions.
 
 A figure is laid out anew, and no number in it changes: at the width of a column its panels stand
-below each other, at the width of a page they stand as they do in the report.
+below each other, at the width of a page they stand as they do in the report. Where it would be too
+tall, more of them stand beside each other, and they are lower.
 """
 
 from plotly.graph_objects import Figure
@@ -12,6 +13,7 @@ from icl_interp.figures.letters import MM, Style, scaled, template_of, without_t
 from icl_interp.figures.render import alone, drawing_of, render
 
 WIDTHS = {"column": 85.0, "page": 175.0}  # mm
+TALLEST = 120.0  # mm: more leaves no room for text on a page
 STYLES = {
     "sans": Style(),
     "serif": Style("'Times New Roman', Times, 'Liberation Serif', serif", 8.0),
@@ -25,6 +27,7 @@ def for_paper(
     width: str | float = "column",
     panel: int | str | None = None,
     style: str | Style = "sans",
+    height: float = TALLEST,
 ) -> Figure:
     """A figure in the size that it has in print.
 
@@ -39,19 +42,24 @@ def for_paper(
         width: "column" (85 mm), "page" (175 mm), or a number of millimetres.
         panel: only this panel: its number in reading order, from 1, or how its heading begins.
         style: "sans" (Helvetica, 7 pt), "serif" (Times, 8 pt), or a `Style`.
+        height: millimetres that it should not be higher than. Its panels are arranged for that as
+            far as they stay readable, so a figure of many rows may still be higher.
+            `math.inf` leaves them as they are.
 
     Raises:
-        InputError: no such width, panel or style, the figure has no room at this width, or one
-            panel is asked for of a figure that was drawn or changed by hand.
+        InputError: no such width, height, panel or style, the figure has no room at this width, or
+            one panel is asked for of a figure that was drawn or changed by hand.
     """
     look = style if isinstance(style, Style) else STYLES.get(style)
     if look is None:
         raise unknown("style", style, STYLES)
     size = _pixels(width)
+    if not height > 0:
+        raise InputError(f"height must be a positive number of millimetres, got {shown(height)}")
     drawing = drawing_of(figure)
     if drawing is not None:
         shown_alone = drawing if panel is None else alone(drawing, panel)
-        return render(shown_alone, Size(size, look, titled=False))
+        return render(shown_alone, Size(size, look, titled=False, tallest=height * MM))
     if panel is not None:
         raise InputError(
             "this figure was drawn or changed by hand, so that its panels are not known: leave out "

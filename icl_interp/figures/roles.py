@@ -1,6 +1,7 @@
 """The roles of heads, a row each."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from icl_interp.errors import InputError
 from icl_interp.figures.drawing import Drawing, Matrix, Panel
 from icl_interp.figures.render import render
 
+NARROW = 10  # letters of a line below a column
 BELOW = (
     "Attention beyond chance: 0 by chance, 1 where all of it goes there. Neighbours: minus the "
     "rank correlation of weight and distance. Empty: no score."
@@ -47,7 +49,8 @@ def by_head(
 ) -> Drawing:
     """The scores of heads as squares with numbers; what is NaN has none."""
     texts = [list(map(_short, row)) for row in scores.tolist()]
-    squares = Matrix(scores, heads, roles, low=-1.0, high=1.0, bar="score", texts=texts)
+    names = ["<br>".join(textwrap.wrap(role, NARROW)) for role in roles]
+    squares = Matrix(scores, heads, names, low=-1.0, high=1.0, bar="score", texts=texts)
     panel = Panel("", marks=[squares])
     return Drawing("What heads do", BELOW, [panel], height=60 + 26 * len(heads))
 

@@ -21,7 +21,7 @@ from icl_interp.errors import InputError, logger, shown, unknown, unreadable
 from icl_interp.figures import catalogue, files, stored_attention
 from icl_interp.figures.attention import AttentionView
 from icl_interp.figures.letters import Style
-from icl_interp.figures.paper import for_paper
+from icl_interp.figures.paper import TALLEST, for_paper
 from icl_interp.figures.style import Figure
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.report import card, page
@@ -97,6 +97,7 @@ class Report:
         width: str | float = "column",
         panel: int | str | None = None,
         style: str | Style = "sans",
+        height: float = TALLEST,
     ) -> Figure:
         """A figure in its size for print, without its title: see `icl_interp.figures.for_paper`.
 
@@ -108,9 +109,10 @@ class Report:
             width: "column" (85 mm), "page" (175 mm), or a number of millimetres.
             panel: only this panel: its number in reading order, from 1, or how its heading begins.
             style: "sans" (Helvetica, 7 pt), "serif" (Times, 8 pt), or a `figures.Style`.
+            height: millimetres that it should not be higher than, as `figures.for_paper` takes it.
 
         Raises:
-            InputError: no such figure, width, panel or style, or no room at this width.
+            InputError: no such figure, width, height, panel or style, or no room at this width.
         """
         if name not in catalogue.FIGURES:
             raise unknown("figure", name, catalogue.FIGURES)
@@ -123,7 +125,7 @@ class Report:
                 )
                 + ", ".join(self.figures)
             )
-        return for_paper(drawn, width, panel, style)
+        return for_paper(drawn, width, panel, style, height)
 
     @property
     def facts(self) -> Facts:

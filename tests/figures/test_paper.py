@@ -1,7 +1,9 @@
 """Figures for print: their size, their letters, their panels, and that no number is touched."""
 
 import json
+import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,8 +14,9 @@ from text_overlaps import check_texts
 
 from icl_interp.errors import InputError
 from icl_interp.figures import Style, for_paper
-from icl_interp.figures.drawing import Axis, Drawing, Line, Panel
+from icl_interp.figures.drawing import Axis, Drawing, Line, Matrix, Panel
 from icl_interp.figures.letters import MM, PT
+from icl_interp.figures.paper import STYLES
 from icl_interp.figures.render import render
 
 SMALLER = 7 * 96 / 72 / 13  # letters of 13 pixels on the screen have 7 points in print
@@ -130,6 +133,7 @@ def test_a_panel_of_a_figure_that_was_changed_by_hand_is_not_guessed():
         ({"width": 20}, r"width must be from 40 to 400 millimetres, but got 20"),
         ({"panel": 3}, r"panel must be from 1 to 2, but got 3"),
         ({"panel": "Third"}, r"unknown panel 'Third'.*First panel, Second panel"),
+        ({"height": 0}, r"height must be a positive number of millimetres, got 0"),
         ({"style": "comic"}, r"unknown style 'comic'.*sans, serif"),
     ],
 )
@@ -162,6 +166,56 @@ def test_no_text_overlaps_another_or_leaves_the_figure(small, tmp_path, monkeypa
             if name in shown
         }
         must_fail(check_texts, squeezed, tmp_path)
+
+
+def squares(n, same_y):
+    """Panels of one kind, four in a row on a screen."""
+    names = ["a", "b", "c"]
+    one = Matrix(np.eye(3), names, names)
+    panels = [Panel(f"head {i}", marks=[one]) for i in range(n - 1)]
+    panels.append(Panel("last head", marks=[replace(one, bar="weight")]))
+    return render(Drawing("Heads", "", panels, 210, columns=4, same_y=same_y))
+
+
+def at_most_120_mm(figure):
+    assert figure.layout.height <= 120 * MM + 1
+
+
+def test_a_figure_that_would_be_too_tall_is_arranged_anew():
+    """Panels of one kind go beside each other, and any are lower."""
+    many = squares(12, same_y=True)
+    at_most_120_mm(for_paper(many))
+    at_most_120_mm(for_paper(many, "page"))
+    must_fail(at_most_120_mm, for_paper(many, height=math.inf))
+    must_fail(at_most_120_mm, for_paper(many, height=math.inf, width="page"))
+    assert for_paper(many, height=math.inf).layout.height > 400 * MM
+    few = squares(2, same_y=False)
+    assert for_paper(few).layout.height == for_paper(few, height=math.inf).layout.height
+
+
+def as_high_as_words(figure, words):
+    """The axis of each panel has room for its title."""
+    for axis in (figure.layout.yaxis, figure.layout.yaxis2, figure.layout.yaxis3):
+        low, high = axis.domain
+        margin = figure.layout.margin
+        inner = figure.layout.height - margin.t - margin.b
+        assert (high - low) * inner >= STYLES["sans"].width(words) - 1
+
+
+def test_lower_panels_keep_room_for_their_words():
+    words = "a long title of the vertical axis"
+    xs = np.linspace(0, 1, 5)
+    panels = [Panel("", Axis("x"), Axis(words), [Line(xs, xs)]) for _ in range(3)]
+    figure = for_paper(render(Drawing("Panels", "", panels, 300)), height=60)
+    as_high_as_words(figure, words)
+    must_fail(as_high_as_words, figure, 2 * words)
+
+
+def test_rows_of_lower_panels_have_a_line_each():
+    names = [f"row {i}" for i in range(40)]
+    panel = Panel("", y=Axis(rows=names), marks=[Line(np.arange(40.0), np.arange(40.0))])
+    figure = for_paper(render(Drawing("Rows", "", [panel], 300)), height=60)
+    assert figure.layout.height >= 40 * STYLES["sans"].letter
 
 
 def test_a_pixel_and_a_point_are_what_files_take_them_for():

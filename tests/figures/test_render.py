@@ -389,7 +389,8 @@ def test_titles_keep_their_words_in_as_many_lines_as_they_need():
 def test_a_figure_for_print_is_drawn_anew():
     figure = render(example())
     column = for_paper(figure)
-    assert column.to_json() == render(example(), COLUMN).to_json()
+    sized = replace(COLUMN, tallest=120 * MM)
+    assert column.to_json() == render(example(), sized).to_json()
     assert column.layout.meta["title"] == "What <is> shown Tests study.claim"
     assert not column.layout.title.text
     for panel in (2, "Share"):
