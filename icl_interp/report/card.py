@@ -31,9 +31,9 @@ tags:
 ---
 """
 HOW = (
-    "A claim holds where the whole 95 % interval of what was measured lies in the region that "
-    "supports it. It does not hold where the interval lies in the opposite region. Else it is "
-    "open. Regions were fixed before anything was measured."
+    "A claim is supported where the whole 95 % interval of what was measured lies in the region "
+    "that supports it. It is contradicted where the interval lies in the opposite region. Else it "
+    "is open. Regions were fixed before anything was measured."
 )
 
 

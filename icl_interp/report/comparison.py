@@ -286,7 +286,7 @@ class Comparison:
         """
         applying = [c for c in self.claims if any(_applies(r[c]) for r in self.reports)]
         left_out = len(self.claims) - len(applying)
-        legend = ", ".join(f"{MARKS[verdict][0]} {words[0]}" for verdict, words in WORDS.items())
+        legend = ", ".join(f"{MARKS[verdict][0]} {word}" for verdict, word in WORDS.items())
         parts: list[Any] = [Text(""), Fitted(self._columns(applying), self._blocks(applying))]
         parts.append(Text(f"\n{legend}", style="bright_black"))
         if left_out:

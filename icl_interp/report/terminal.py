@@ -107,13 +107,14 @@ def as_data(report: Report) -> dict[str, Any]:
 
 
 def _counts(findings: Sequence[Finding]) -> Text:
-    counted = {
-        words: sum(f.verdict == verdict for f in findings) for verdict, words in WORDS.items()
-    }
-    said = ", ".join(f"{n} {words[n > 1]}" for words, n in counted.items() if n)
-    vacuous = sum(f.vacuous for f in findings)
-    algebra = f" ({vacuous} of these by algebra)" if vacuous else ""
-    return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {said}{algebra}")
+    said = []
+    for verdict, word in WORDS.items():
+        of_it = [f for f in findings if f.verdict == verdict]
+        vacuous = sum(f.vacuous for f in of_it)
+        algebra = f" ({vacuous} of these by algebra)" if vacuous else ""
+        if of_it:
+            said.append(f"{len(of_it)} {word}{algebra}")
+    return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {', '.join(said)}")
 
 
 def _lines(findings: Sequence[Finding]) -> Table:
@@ -213,7 +214,7 @@ def claim(asked: Claim, finding: Finding | None = None) -> Group:
     rows = about(asked)
     if finding:
         rows["result"] = (
-            f"{MARKS[finding.verdict][0]} It {WORDS[finding.verdict][0]}. {finding.reason}"
+            f"{MARKS[finding.verdict][0]} {WORDS[finding.verdict].capitalize()}. {finding.reason}"
         )
         for name, e in (
             ("estimate", finding.estimate),

@@ -21,10 +21,10 @@ MARKS = {
     "not_applicable": ("–", "bright_black"),
 }
 WORDS = {
-    "supported": ("holds", "hold"),
-    "contradicted": ("does not hold", "do not hold"),
-    "inconclusive": ("is open", "are open"),
-    "not_applicable": ("does not apply", "do not apply"),
+    "supported": "supported",
+    "contradicted": "contradicted",
+    "inconclusive": "open",
+    "not_applicable": "not applicable",
 }
 REFERENCES = {  # beside the error: in words, as stored
     "zero predictor": "zero",
@@ -40,7 +40,7 @@ MOST = 3  # claims that a sentence of the answer names
 
 
 def answer(findings: Sequence[Finding]) -> str:
-    """Two sentences: what holds for the model, and what does not.
+    """Two sentences: which claims the model supports, and which it contradicts.
 
     Firm verdicts, and findings of different questions, are preferred.
 
@@ -48,7 +48,7 @@ def answer(findings: Sequence[Finding]) -> str:
     'No claim was decided.'
     """
     said, named = [], answered(findings)
-    for verdict, word in (("supported", "What holds"), ("contradicted", "What does not hold")):
+    for verdict, word in (("supported", "Supported"), ("contradicted", "Contradicted")):
         if chosen := [f for f in named if f.verdict == verdict]:
             said.append(f"{word}: {'; '.join(sentence(f).rstrip('.') for f in chosen)}.")
     return " ".join(said) or "No claim was decided."
@@ -133,16 +133,16 @@ def needed(condition: Condition, unit: str = "") -> str:
 
 
 def thresholds(condition: Condition, unit: str = "") -> str:
-    """Where a quantity must lie for a claim to hold, and where it fails, in natural units.
+    """Where a quantity must lie to support a claim, and to contradict it, in natural units.
 
     >>> thresholds(Condition("share", "share of heads", (0.9, 1.0), (0.0, 0.5)))
-    'holds: at least 0.9, fails: at most 0.5'
+    'supported: at least 0.9, contradicted: at most 0.5'
     """
-    holds = f"holds: {region(condition.supports, unit)}"
+    supported = f"supported: {region(condition.supports, unit)}"
     against = condition.contradicts
     if against is None:
-        return holds
-    return f"{holds}, fails: {opposite(condition.supports, against, unit)}"
+        return supported
+    return f"{supported}, contradicted: {opposite(condition.supports, against, unit)}"
 
 
 def what_decides(f: Finding) -> str:

@@ -298,7 +298,7 @@ def rows_explain_themselves(findings, text):
 
 def test_a_row_of_the_page_explains_itself(any_report, text):
     rows_explain_themselves(any_report.findings, text)
-    must_fail(rows_explain_themselves, any_report.findings, text.replace("fails: ", ""))
+    must_fail(rows_explain_themselves, any_report.findings, text.replace("contradicted: ", ""))
     must_fail(rows_explain_themselves, any_report.findings, text.replace("open: ", ""))
 
 

@@ -125,4 +125,4 @@ def test_what_came_before_the_number_is_the_reason():
 
 
 def test_both_thresholds_stand_in_natural_units():
-    assert thresholds(RULE, "share") == "holds: at least 90 %, fails: at most 50 %"
+    assert thresholds(RULE, "share") == "supported: at least 90 %, contradicted: at most 50 %"

@@ -31,7 +31,7 @@ def row_of(text: str, finding: Finding) -> str:
     return next(
         line
         for line in text.splitlines()
-        if finding.short in line and not line.startswith("What holds")
+        if finding.short in line and not line.startswith("Supported")
     )
 
 
@@ -57,7 +57,7 @@ def test_a_line_shows_what_decided(capsys):
 def check_needs(text: str, finding: Finding, shown: bool) -> None:
     """What is needed stands beside the number that decides, and beside no other."""
     line = row_of(text, finding)
-    assert ("holds: " in line) == shown
+    assert ("supported: " in line) == shown
 
 
 def test_what_is_needed_stands_beside_what_decides_only(capsys):
@@ -152,8 +152,8 @@ def check_answer(answer):
         (far, "inconclusive", None),
     )
     # Firm ones first, one of each question, in the order of the questions.
-    assert answer(found) == "What holds: c4; c1; c3. What does not hold: c2."
-    assert answer(found[:1]) == "What holds: c0."
+    assert answer(found) == "Supported: c4; c1; c3. Contradicted: c2."
+    assert answer(found[:1]) == "Supported: c0."
     assert answer(found[-1:]) == "No claim was decided."
 
 
@@ -171,7 +171,7 @@ def test_the_answer_says_nearly_the_same_once():
     )
     said = terminal.answer([replace(f, short=s) for f, s in zip(found, sentences, strict=True)])
     assert (
-        said == "What holds: LayerNorm makes the prediction level off; Errors grow with the range."
+        said == "Supported: LayerNorm makes the prediction level off; Errors grow with the range."
     )
 
 
@@ -277,3 +277,14 @@ def test_a_wrong_id_is_refused_in_one_line():
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_verdicts_that_hold_by_algebra_are_counted_with_their_own():
+    one = small_reports.report()["limits.layernorm_saturation"]
+    found = [
+        replace(one, verdict="supported", vacuous=True),
+        replace(one, verdict="supported", vacuous=False),
+        replace(one, verdict="inconclusive", vacuous=False),
+    ]
+    said = terminal._counts(found).plain.strip()
+    assert said == "3 claims: 2 supported (1 of these by algebra), 1 open"
