@@ -33,12 +33,7 @@ SCORES = ("score", "low", "high", "p")
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
     """Those that the lab's model has something for."""
-    heads: list[Measurement[Any]] = []
-    if lab.heads:
-        heads = [patterns, relevance.relevance, output_unit.own]
-    # Scores are means over functions, with intervals.
-    if lab.heads and not lab.task.single_function:
-        heads.append(roles)
+    heads = [patterns, roles, relevance.relevance, output_unit.own] if lab.heads else []
     if DirectAttribution().refusal(lab.single):
         return [*heads, lens]
     return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]

@@ -95,7 +95,8 @@ def attention(
         n_prompts: how many can be chosen by themselves, beside the mean.
 
     Raises:
-        InputError: a model without attention, no prompts, or more than two million weights.
+        InputError: a model without attention, no prompts, more than two million weights, or
+            weights that are not finite.
 
     >>> import icl_interp
     >>> from icl_interp.provenance import generator
@@ -123,6 +124,8 @@ def attention(
         )
     # (prompt, head, query, key), the mean first.
     every = _patterns(hooked, prompts, used)
+    if not np.isfinite(every).all():
+        raise InputError("attention weights must be finite to be shown, but some are NaN or inf")
     weights = np.concatenate([every.mean(0, keepdims=True), every[:n_chosen]])
     encoded = used.encode(prompts)
     labels = [f"mean of {len(prompts)} prompts"]

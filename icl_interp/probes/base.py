@@ -16,6 +16,7 @@ from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import only_reads
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.weights import check_finite
 from icl_interp.prompts import Prompts
 from icl_interp.results import Result
 
@@ -226,9 +227,10 @@ def with_weights(model: HookedModel, what: str) -> HookedTransformer:
         what: needs its weights or config; the message begins with it.
 
     Raises:
-        InputError: an adapted module.
+        InputError: an adapted module, or weights that are NaN or infinite.
     """
     if isinstance(model, HookedTransformer):
+        check_finite(model.named_parameters(), what)
         return model
     raise InputError(
         f"{what} needs the weights of a HookedTransformer, but this is an adapted module "

@@ -20,6 +20,7 @@ from icl_interp.errors import InputError, shown
 from icl_interp.models.hooks import FactoredMatrix
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.weights import check_finite
 from icl_interp.probes import maps
 from icl_interp.probes.attention import scaled_to_one
 from icl_interp.probes.attribution import directions
@@ -433,6 +434,7 @@ def _held(checkpoint: Any) -> tuple[HookedTransformer, Encoding]:
 def _of_sums(model: Any, fewest: int = 2) -> Any:
     if not isinstance(model, HookedTransformer):
         raise InputError(f"a checkpoint or a HookedTransformer is needed, but got {shown(model)}")
+    check_finite(model.named_parameters(), "maps of heads")
     cfg = model.cfg
     if cfg.mlp_only:
         raise InputError("this model has no attention heads (mlp_only)")

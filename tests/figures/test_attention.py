@@ -78,6 +78,11 @@ def test_what_has_no_attention_or_is_too_large_is_refused(monkeypatch):
         attention(make("pre", mlp_only=True), PROMPTS)
     with pytest.raises(InputError, match="takes Prompts, at least one, but got"):
         attention(model, PROMPTS[:0])
+    broken = make("pre")
+    with torch.no_grad():
+        broken.blocks[0].attn.W_K[0, 0, 0] = torch.nan
+    with pytest.raises(InputError, match="attention weights must be finite"):
+        attention(broken, PROMPTS)
     monkeypatch.setattr(sys.modules["icl_interp.figures.attention"], "MOST", 100)
     with pytest.raises(InputError, match="weights are too many for a page"):
         attention(model, PROMPTS, encoding_of(model))

@@ -1,5 +1,6 @@
 """Learned probes: a planted direction is found and used, and nothing is found where nothing is."""
 
+import copy
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -214,6 +215,14 @@ def test_what_cannot_be_asked_is_said():
             values_of(target_of(name), exact.sample(20, generator(0, "test")), exact, 5)
     with pytest.raises(InputError, match="has seen an example"):
         values_of(target_of("X'y"), drawn(20), TASK, 0)
+
+
+def test_weights_that_are_not_finite_are_named():
+    checkpoint = copy.deepcopy(planted())
+    with torch.no_grad():
+        next(checkpoint.model.parameters()).view(-1)[0] = torch.nan
+    with pytest.raises(InputError, match=r"probes\.fit: .* holds NaN"):
+        fit(checkpoint, "X'y", STREAM, prompts=drawn())
 
 
 def test_without_scikit_learn_one_line_says_so(monkeypatch):

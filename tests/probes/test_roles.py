@@ -184,6 +184,20 @@ def test_refusals(ask, message):
         ask()
 
 
+def broken():
+    """One weight of the second layer is NaN."""
+    model = make()
+    with torch.no_grad():
+        model.blocks[1].attn.W_V[0, 0, 0] = torch.nan
+    return SimpleNamespace(model=model, encoding=Interleaved(), task=TASK)
+
+
+@pytest.mark.parametrize("ask", [roles, composition, ov_spectrum])
+def test_weights_that_are_not_finite_are_named(ask):
+    with pytest.raises(InputError, match=r"blocks\.1\.attn\.W_V holds NaN"):
+        ask(broken())
+
+
 def test_one_function_has_no_interval():
     held = SimpleNamespace(model=make(), encoding=Interleaved(), task=TASK)
     with pytest.raises(InputError, match="over functions needs at least 2"):
