@@ -12,7 +12,7 @@ from icl_interp.figures.letters import Style
 from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay, overlay_panels
 from icl_interp.figures.paper import for_paper
-from icl_interp.figures.places import composition, readable, recovered
+from icl_interp.figures.places import composition, followed, readable, recovered, spectrum
 from icl_interp.figures.render import render
 from icl_interp.figures.roles import head_roles
 
@@ -27,6 +27,7 @@ __all__ = [
     "draw",
     "edge_matrix",
     "export",
+    "followed",
     "for_paper",
     "head_roles",
     "influence",
@@ -37,5 +38,6 @@ __all__ = [
     "readable",
     "recovered",
     "render",
+    "spectrum",
     "to_div",
 ]

@@ -1,4 +1,4 @@
-"""Tables of places in a model as figures: recovered shares, learned probes, composition."""
+"""Tables of places in a model as figures: recovered shares, learned probes, maps of heads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +18,12 @@ CONTROLS = {"shuffled": "x", "random features": "diamond-open", "untrained": "sq
 READ_FOR = {"Q": "queries", "K": "keys", "V": "values"}
 HOVER = "{text}: {x:.3g}"
 BETWEEN = "{row} to {column}: {z:.3g}"
+# What is known of the map of a head, and where its axis has a line.
+OF_MAPS = {"size": (0.0,), "rank": (0.0,), "copying": (-1.0, 0.0, 1.0), "label": (0.0,)}
+EDITS = {
+    "steer": ("change of the prediction / change of f(x)", 1.0),
+    "project out": ("error with the edit / without", 1.0),
+}
 
 
 def recovered(table: pd.DataFrame, most: int = MOST) -> Figure:
@@ -158,6 +164,67 @@ def composition(table: pd.DataFrame) -> Figure:
     title = "Which heads read what others write"
     drawing = Drawing(title, below, panels, height=320)
     return render(drawing)
+
+
+def spectrum(table: pd.DataFrame) -> Figure:
+    """What the OV map of each head does, a panel for each of its numbers, a row a head.
+
+    Args:
+        table: what `probes.ov_spectrum` gave.
+
+    Raises:
+        InputError: another table.
+
+    >>> import icl_interp
+    >>> figure = spectrum(icl_interp.probes.ov_spectrum(icl_interp.load("affine_attn_only")))
+    >>> len(figure.data), len(figure.data[0].x)
+    (4, 12)
+    """
+    _check(table, ("layer", "head", *OF_MAPS), "probes.ov_spectrum")
+    names = _names(table, ["layer", "head"])
+    at = range(len(table))
+    panels = []
+    for name, levels in OF_MAPS.items():
+        (values,) = _numbers(table, name)
+        rules = [Rule(x=level) for level in levels]
+        dots = Points(values, at, texts=names, hover=HOVER)
+        panels.append(Panel(name, Axis(""), rows(names), [*rules, dots]))
+    below = (
+        "Size: Frobenius norm. Rank: how many directions it uses. Copying: 1 where it adds what it "
+        "reads, -1 where it takes that off. Label: what one unit of a label moves the read-out."
+    )
+    return render(Drawing("What heads write of what they read", below, panels, columns=2))
+
+
+def followed(table: pd.DataFrame) -> Figure:
+    """The causal check of a learned probe beside what random directions do.
+
+    Args:
+        table: what `LearnedProbes.causal` gave.
+
+    Raises:
+        InputError: another table.
+
+    >>> table = pd.DataFrame({"edit": ["steer"], "value": [0.9], "low": [0.8], "high": [1.0]})
+    >>> float(followed(table.assign(random=0.1, p=0.05)).data[0].x[0])
+    0.9
+    """
+    _check(table, ("edit", "value", "low", "high", "random", "p"), "LearnedProbes.causal")
+    panels = []
+    for edit, (words, level) in EDITS.items():
+        row = table.loc[table["edit"] == edit]
+        if row.empty:
+            continue
+        value, low, high, random = _numbers(row, "value", "low", "high", "random")
+        names = [f"p = {p:.2g}" for p in row["p"]]
+        own = Points(value, [0], low, high, name="the probe's direction", texts=names, hover=HOVER)
+        null = Points(random, [0], name="random directions", symbol="diamond-open", colour=GREY)
+        panels.append(Panel(edit, Axis(words), rows(names), [Rule(x=level), own, null]))
+    below = (
+        "95 % intervals over functions; random directions: their median. Steer: 1 where the "
+        "prediction follows in full. Project out: 1 where the error stays as it is."
+    )
+    return render(Drawing("Does the prediction follow?", below, panels, height=120, columns=1))
 
 
 def _numbers(table: pd.DataFrame, *columns: str) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from helpers import must_fail
 
 from icl_interp.errors import InputError
 from icl_interp.figures.colours import GREY, INK
-from icl_interp.figures.places import CONTROLS, composition, readable, recovered
+from icl_interp.figures.places import CONTROLS, composition, followed, readable, recovered, spectrum
 
 SHARES = pd.DataFrame(
     {
@@ -58,6 +58,55 @@ def test_paths_are_named_by_both_ends():
     assert "head 0.1 to read-out" in recovered(paths).layout.yaxis.ticktext
 
 
+MAPS = pd.DataFrame(
+    {
+        "layer": [0, 0, 1],
+        "head": [0, 1, 0],
+        "size": [1.0, 2.0, 3.0],
+        "rank": [1.5, 2.5, 3.5],
+        "copying": [-1.0, 0.0, 0.5],
+        "label": [np.nan, 0.1, -0.2],
+    }
+)
+CAUSAL = pd.DataFrame(
+    {
+        "edit": ["steer", "project out"],
+        "value": [0.9, 3.0],
+        "low": [0.8, 2.0],
+        "high": [1.1, 5.0],
+        "random": [0.1, 1.2],
+        "p": [0.05, 0.25],
+    }
+)
+
+
+def maps_are_drawn(figure, table):
+    names = ["size", "rank", "copying", "label"]
+    for dots, name in zip(figure.data, names, strict=True):
+        np.testing.assert_array_equal(dots.x, table[name])
+
+
+def test_maps_of_heads_have_a_panel_for_each_number():
+    figure = spectrum(MAPS)
+    maps_are_drawn(figure, MAPS)
+    must_fail(maps_are_drawn, figure, MAPS.loc[[1, 0, 2]])
+
+
+def edits_are_drawn(figure, table):
+    for i, row in table.reset_index().iterrows():
+        own, null = figure.data[2 * i], figure.data[2 * i + 1]
+        assert (own.x[0], null.x[0]) == (row["value"], row["random"])
+        ends = (own.x[0] - own.error_x.arrayminus[0], own.x[0] + own.error_x.array[0])
+        assert ends == pytest.approx((row["low"], row["high"]))
+
+
+def test_edits_stand_beside_random_directions():
+    figure = followed(CAUSAL)
+    edits_are_drawn(figure, CAUSAL)
+    must_fail(edits_are_drawn, figure, CAUSAL.assign(random=[1.2, 0.1]))
+    edits_are_drawn(followed(CAUSAL.iloc[1:]), CAUSAL.iloc[1:])
+
+
 def test_probes_stand_beside_their_controls():
     figure = readable(READ)
     own, *controls = figure.data
@@ -89,6 +138,8 @@ def test_composition_is_in_units_of_chance():
         (recovered, "circuits.patch_activations"),
         (readable, "probes.fit"),
         (composition, "probes.composition"),
+        (spectrum, "probes.ov_spectrum"),
+        (followed, "LearnedProbes.causal"),
     ],
 )
 def test_other_tables_are_refused(draw, words):
