@@ -109,8 +109,8 @@ figure.update_layout(xaxis_title="x", yaxis_title="f(x)", legend={"y": 1.02}, ma
 # %% [markdown]
 # ## When does the error fall?
 # *Is there one moment at which the model learns?* The error is divided by that of predicting 0, so
-# a model that knows nothing has 1. For comparison: who says the mean of the values in the prompt,
-# wherever the query is.
+# a model that knows nothing has 1. For comparison: always answering with the mean of the prompt's
+# values.
 
 # %%
 errors = {step: error(model) for step, model in models.items()}

@@ -96,8 +96,10 @@ def test_tables_show_what_r2_is_relative_to():
     centred, around = (evaluate(KNearest(1), task, **SMALL) for task in (AFFINE, AROUND_2))
     assert centred["predictor"].tolist() == ["model", "least squares", "zero"]
     assert around["predictor"].tolist() == ["model", "least squares", "zero", "law mean"]
-    assert "R2 is relative to the mean of the law of functions, which is 0" in centred.attrs["note"]
-    assert around.attrs["note"].endswith("R2 is relative to the mean of the law of functions")
+    assert "R2 compares with always predicting 0, the mean over functions" in centred.attrs["note"]
+    assert around.attrs["note"].endswith(
+        "R2 compares with always predicting the mean over functions"
+    )
     for table, uninformed in ((centred, "zero"), (around, "law mean")):
         assert row_of(table, predictor=uninformed)["r2"] == pytest.approx(0, abs=1e-12)
         model, reference = (
@@ -107,7 +109,9 @@ def test_tables_show_what_r2_is_relative_to():
     assert row_of(around, predictor="zero")["r2"] < -10
     fixed = evaluate(KNearest(1), EXP, **SMALL)
     assert fixed["predictor"].tolist() == ["model", "least squares", "zero", "mean value"]
-    assert fixed.attrs["note"].endswith("R2 is relative to the mean value of the one function")
+    assert fixed.attrs["note"].endswith(
+        "R2 compares with always predicting the mean value of the one function"
+    )
 
 
 def test_what_stands_in_provenance_names_the_law_mean():
@@ -130,7 +134,7 @@ def test_a_shift_has_one_reference_at_every_sigma():
         )
         row = row_of(table, predictor="own", sigma=float(sigma))
         assert row["r2"] == pytest.approx(1 - row["error"] / mean.mean())
-    assert "relative to the mean of the law" in table.attrs["note"]
+    assert "always predicting the mean over functions" in table.attrs["note"]
 
 
 def test_references_may_be_named():

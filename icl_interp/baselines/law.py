@@ -72,9 +72,9 @@ class MeanValue:
 
 ZERO, LAW, VALUE = Zero.name, LawMean.name, MeanValue.name
 RELATIVE = {
-    ZERO: "R2 is relative to the mean of the law of functions, which is 0",
-    LAW: "R2 is relative to the mean of the law of functions",
-    VALUE: "R2 is relative to the mean value of the one function",
+    ZERO: "R2 compares with always predicting 0, the mean over functions",
+    LAW: "R2 compares with always predicting the mean over functions",
+    VALUE: "R2 compares with always predicting the mean value of the one function",
 }
 
 

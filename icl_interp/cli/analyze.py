@@ -41,7 +41,8 @@ def analyze(
     n_prompts: Annotated[
         int | None,
         typer.Option(
-            help="Number of prompts, 8 for each pair of functions; by default 1024 (large: 256)."
+            help="Prompts to measure on, 8 for each pair of functions.  "
+            "[default: 1024; of large models 256]"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,

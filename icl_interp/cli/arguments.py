@@ -30,7 +30,8 @@ Heads = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--setting", help="What the weights do not tell, such as act_fn=relu; repeatable."
+        "--setting",
+        help="A setting that cannot be read off the weights, such as act_fn=relu; repeatable.",
     ),
 ]
 On = Annotated[str, typer.Option("--on", help="Where jobs run: local, ray or slurm.")]

@@ -28,7 +28,8 @@ def selfcheck(
     power: Annotated[
         bool,
         typer.Option(
-            "--power", help="How surely claims are judged on the way from false to true. An hour."
+            "--power",
+            help="How often claims are decided, as models go from false to true. An hour.",
         ),
     ] = False,
     tools: Annotated[
@@ -48,7 +49,7 @@ def selfcheck(
     ] = None,
     out: Out = None,
 ) -> None:
-    """Judge every claim on hand-built models whose answer is known, and show the results."""
+    """Test the verdicts on hand-built models with known answers."""
     from icl_interp.testing import selfcheck as checks
 
     studies = checks.chosen(listed(study, "--study"), tools_only=tools and not (full or power))

@@ -34,8 +34,8 @@ WHERE = (
 )
 PATTERNS = (
     "Mean attention weights over prompts in distribution. Tokens are named by what they show: x "
-    "and y for the inputs and values of the context, in their order. A head that looks for "
-    "something, wherever that stands in the prompt, has an even mean pattern."
+    "and y for the inputs and values of the context, in their order. A head that looks for content "
+    "has an even mean pattern, since the match moves from prompt to prompt."
 )
 
 ROLES = (
@@ -215,10 +215,7 @@ def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
             hover="{row} looks at {column}: {z:.3g}",
         )
         panels.append(Panel(f"head {name}", marks=[matrix]))
-    below = (
-        "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; "
-        f"{_sums(every)}."
-    )
+    below = f"Rows: query token. Columns: key token. Means over prompts; {_sums(every)}."
     return Drawing("What each head looks at", below, panels, SQUARE, columns, same_y=True)
 
 
@@ -226,5 +223,5 @@ def _sums(every: Mapping[str, DataArray]) -> str:
     """What rows of weights add up to: 1 under softmax, other numbers under linear attention."""
     sums = np.concatenate([np.nansum(one.values, axis=-1).ravel() for one in every.values()])
     if np.allclose(sums, 1, atol=1e-3):
-        return "a row adds up to 1"
-    return f"rows add up to {number(float(sums.min()), 2)} to {number(float(sums.max()), 2)}"
+        return "rows sum to 1"
+    return f"rows sum to {number(float(sums.min()), 2)} to {number(float(sums.max()), 2)}"

@@ -55,7 +55,7 @@ class Activations(Probe):
         self.keep = keep
 
     def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
-        """Those named."""
+        """One hook at each name, which keeps what it reads."""
         self._kept = {name: Rows() for name in self.names}
         self._places = sorted(place for places in positions.values() for place in places)
         return [(name, partial(self._read, name)) for name in self.names]

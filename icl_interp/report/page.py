@@ -35,8 +35,8 @@ OVERVIEW = "claims"  # the figure with a row a claim: for papers, since the page
 PATTERNS = "mechanism_patterns"
 MECHANISM = (
     "Where this model makes its prediction, measured in distribution. These figures describe the "
-    "model and test no claim. Shares of the prediction are left out where the read-out sees no sum "
-    "of parts (a post-norm model, a tanh)."
+    "model and test no claim. Shares of the prediction need a linear read-out of a sum of parts, "
+    "which post-norm models and those with a tanh do not have."
 )
 HOW = (
     "Each row is a claim. The bar shows the measured value with its 95 % interval (filled mark) "

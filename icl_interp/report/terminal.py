@@ -15,6 +15,7 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.checkpoints import assumptions
 from icl_interp.descriptions import model_words, value_words
 from icl_interp.report.banner import checks
+from icl_interp.report.findings import shown_key
 from icl_interp.report.report import Report
 from icl_interp.report.words import (
     MARKS,
@@ -261,9 +262,8 @@ def about(asked: Claim) -> dict[str, str]:
 
 
 KINDS = {
-    "architecture": "architecture: it follows from the design, so it should hold for randomly "
-    "initialised models too.",
-    "learning": "learning: training made it, so it must not hold for randomly initialised models.",
+    "architecture": "a claim about the design: a randomly initialised model should pass it, too.",
+    "learning": "a claim about training: a randomly initialised model must fail it.",
 }
 
 
@@ -271,7 +271,7 @@ def _conditions(asked: Claim) -> Iterator[str]:
     for c in asked.criterion.conditions:
         yield f"  {c.quantity}: {needed(c)}"
     for p in asked.criterion.preconditions:
-        yield f"  asked first: {p.quantity} {region(p.holds, '')}"
+        yield f"  precondition: {shown_key(p.quantity)}: {region(p.holds, '')}"
 
 
 def _doc(function: Any, name: str) -> str:

@@ -115,8 +115,8 @@ class Battery:
         short = sum(bool(falls_short(row)) for row in cells)
         n = self.settings["draws"]
         lines.append(
-            f"verdicts on constructions that fall short of {AS_EXPECTED} in {DRAWS}: {short} of "
-            f"{len(cells)} ({n} draws each)"
+            f"verdicts on constructions that are right in at least {AS_EXPECTED} of {DRAWS} draws: "
+            f"{len(cells) - short} of {len(cells)} ({n} draws each)"
         )
         return lines
 

@@ -109,11 +109,11 @@ def test_what_rows_of_weights_add_up_to_is_said_as_it_is():
     """Under linear attention a row adds up to anything."""
     found = stored()
     said = rendered(mechanism.patterns(found, [], facts())).layout.title.text
-    assert "rows add up to" in said
+    assert "rows sum to" in said
     weights = found["mechanism/patterns"]
     found["mechanism/patterns"] = weights / weights.sum("key")
     said = rendered(mechanism.patterns(found, [], facts())).layout.title.text
-    assert "a row adds up to 1" in said
+    assert "rows sum to 1" in said
 
 
 @pytest.mark.parametrize("sizes", [{"n_heads": 9}, {"rows": ["query"]}])

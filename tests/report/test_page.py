@@ -102,7 +102,7 @@ def says_everything(r: Report, figures: Collection[str], text: str):
             before = (
                 f"{quantity}: supported"
                 if isinstance(rule, Condition)
-                else f"asked first: {quantity}"
+                else f"precondition: {quantity}"
             )
             assert f"{before}: {asked}; {value}" in shown
         assert finding.kept is None or finding.kept in shown

@@ -93,9 +93,9 @@ def _words(rows: Rows) -> str:
         text = f"{sign}: follows the target function up to {number(value['zone'])}"
         if np.isfinite(value["onset"]):
             text += (
-                f", is largest at {number(value['peak at'])} ({number(value['peak'])}), level from "
-                f"{number(value['onset'])} on at {number(value['level'])} ± "
-                f"{number(value['level, spread'], 2)} over contexts, approached like "
+                f", peaks at {number(value['peak at'])} ({number(value['peak'])}), flat from "
+                f"{number(value['onset'])} on at {number(value['level'])} (standard deviation over "
+                f"contexts {number(value['level, spread'], 2)}), its distance from it falls like "
                 f"|x|<sup>{number(value['approach rate'])}</sup>"
             )
         else:

@@ -63,10 +63,10 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
 FIGURE = ReportFigure(
     dispersion,
     "First, how far attention is from a uniform average as prompts grow (log of the number of "
-    "tokens n, less the entropy of the attention): 0 is uniform. Pale heads are not sure to "
-    "matter. Second, the largest weight on any token: it shrinks with any bounded scores, also "
-    "where attention is not uniform. Solid: measured on prompts of that length. Dashed: scores "
-    "drawn from those in prompts of the trained length.",
+    "tokens n, less the entropy of the attention): 0 is uniform. Pale: it is not certain that the "
+    "head matters. Second, the largest weight on any token: it shrinks with any bounded scores, "
+    "also where attention is not uniform. Solid: measured on prompts of that length. Dashed: "
+    "scores drawn from those in prompts of the trained length.",
 )
 
 

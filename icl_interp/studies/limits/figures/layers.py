@@ -86,16 +86,15 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
 
 FIGURE = ReportFigure(
     layers,
-    "Where values are numbers, two panels by depth. One prompt: what the model's own read-out "
-    "(the logit lens) makes of the stream after each layer, as the query moves. And the share "
-    "of the final prediction's variance that is there after so many layers: for the logit "
-    "lens, and for the best affine read-out, fitted to other functions, which finds a "
-    "prediction in any basis; the claim asks for that to lie in the shaded zone, and for as "
-    "little to be left without the last layer. Of every model, errors relative to always "
+    "A panel is drawn where the model has what it shows. One prompt, depth by depth: what the "
+    "model's own read-out (the logit lens) makes of the stream after each layer, as the query "
+    "moves. Prediction there already: the share of the final prediction's variance after so many "
+    "layers, for the logit lens, and for the best affine read-out, fitted to other functions, "
+    "which finds a prediction in any basis; the claim asks for that to lie in the shaded zone, and "
+    "for as little to be left without the last layer. Errors without a part: relative to always "
     "predicting 0, with the outputs of a part of the model replaced by their mean, at every "
-    "position or at the query's token alone. Where several degrees can be compared: how far "
-    "apart their mean attention patterns are, in units of the distance between two prompts of "
-    "one degree; shaded counts as alike.",
+    "position or at the query's token alone. Degrees: how far apart their mean attention patterns "
+    "are, in units of the distance between two prompts of one degree; shaded counts as alike.",
 )
 
 
