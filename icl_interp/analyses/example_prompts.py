@@ -1,8 +1,9 @@
-"""Attention in a few prompts, to look through in the report's page. No claim rests on it."""
+"""Attention and points of a few prompts, to look through in the page. No claim rests on it."""
 
 from typing import Any
 
 import numpy as np
+import torch
 from xarray import DataArray
 
 from icl_interp.analyses import relevance
@@ -18,6 +19,7 @@ PROMPTS = 2
 MOST = 40_000  # weights of all patterns
 DECIMALS = 4  # of a weight
 SHOWN = 4  # channels of a token
+CONTEXTS = 12  # whose points are kept
 
 
 @measurement("mechanism/example patterns", needs=(relevance.relevance,))
@@ -65,9 +67,30 @@ def tokens(lab: Lab) -> DataArray:
     return make_array(shown, axes)
 
 
+@measurement("mechanism/example points")
+def points(lab: Lab) -> DataArray:
+    """The labelled points (x, f(x)) of one prompt of each of the first units: (context, point, of).
+
+    For inputs and values that are numbers.
+    """
+    prompts = lab.one_each[:CONTEXTS]
+    shown = torch.cat([prompts.xs, prompts.ys], -1)[:, :-1].double().cpu().numpy()
+    n_contexts, n_points, _ = shown.shape
+    axes = {"context": range(n_contexts), "point": range(n_points), "of": ("x", "y")}
+    return make_array(shown, axes)
+
+
 def measurements(lab: Lab) -> list[Measurement[Any]]:
-    """Those that the lab's model has something for: a head whose pattern is small enough."""
-    return [patterns, tokens] if lab.heads and _n_tokens(lab) ** 2 <= MOST else []
+    """Those that the lab's model has something for.
+
+    Patterns and tokens need a head whose pattern is small enough; points need numbers.
+    """
+    found: list[Measurement[Any]] = []
+    if lab.heads and _n_tokens(lab) ** 2 <= MOST:
+        found += [patterns, tokens]
+    if lab.few.xs.shape[-1] == lab.few.n_targets == 1 and not lab.task.autoregressive:
+        found.append(points)
+    return found
 
 
 def _names(lab: Lab) -> list[str]:

@@ -157,3 +157,12 @@ function draw() {
   map.setAttribute("aria-label", `Attention weights. ${said.textContent}`);
 }
 draw();
+
+// A figure of the page asks for a head: files.py sends it.
+document.addEventListener("head", event => {
+  const asked = data.heads.indexOf(event.detail);
+  if (asked < 0) return;
+  chosen.head = asked;
+  draw();
+  view.scrollIntoView({block: "nearest"});
+});

@@ -25,6 +25,15 @@ from icl_interp.figures.in_turn import in_turn
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 # No button sends a figure to a server.
 _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
+# A click on a square asks the page for a head, "layer.head": attention.js hears it. A row is a
+# layer with a column a head, or it is a head.
+OPENS = """
+document.getElementById("{plot_id}").on("plotly_click", event => {
+  const {x, y} = event.points[0];
+  const name = String(y).includes(".") ? String(y) : `${y}.${x}`;
+  document.dispatchEvent(new CustomEvent("head", {detail: name}));
+});
+"""
 # Seconds in which a browser has to start; each file gets one more, ten times what it takes.
 PATIENCE = 100
 _WHAT = "PNG, SVG and PDF figures"
@@ -136,13 +145,19 @@ def plotly_js() -> str:
     return plotly.offline.get_plotlyjs()
 
 
-def to_div(figure: Figure, div_id: str) -> Markup:
+def to_div(figure: Figure, div_id: str, opens_heads: bool = False) -> Markup:
     """A figure as HTML for a page that holds `plotly_js`, as wide as the page allows.
 
     Equal figures give equal text.
 
     On a narrow screen its panels stand below each other, where it has the class "folds"
     (`figures.narrow`).
+
+    Args:
+        figure: what is shown.
+        div_id: the id of its element.
+        opens_heads: whether a click on the square of a head, in a figure with a row a layer or a
+            head, chooses it in the page's view of attention.
     """
     data, div_id = figure.to_dict(), re.sub(r"[^\w-]", "-", div_id)
     # In the plain data: a figure that is made anew checks every number again.
@@ -154,7 +169,8 @@ def to_div(figure: Figure, div_id: str) -> Markup:
         narrow.script(figure),
         {"full_html": False, "include_plotlyjs": False, "div_id": div_id},
     )
-    text = plotly.io.to_html(data, config=config, post_script=script or "", validate=False, **where)
+    after = [one for one in (script, OPENS if opens_heads else None) if one]
+    text = plotly.io.to_html(data, config=config, post_script=after, validate=False, **where)
     text = in_turn(text, div_id)
     return Markup(text.replace("<div", '<div class="folds"', 1) if script else text)
 

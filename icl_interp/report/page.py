@@ -33,6 +33,7 @@ MODEL = (
 )  # facts about the model that the foot of the page repeats
 OVERVIEW = "claims"  # the figure with a row a claim: for papers, since the page has a bar a claim
 PATTERNS = "mechanism_patterns"
+OF_HEADS = ("mechanism", "mechanism_roles")  # a click on a square shows the head's attention
 MECHANISM = (
     "Where this model makes its prediction, measured in distribution. These figures describe the "
     "model and test no claim. Shares of the prediction need a linear read-out of a sum of parts, "
@@ -69,7 +70,9 @@ def render(
     shown = [f for f in findings if f.verdict != "not_applicable"]
     replaced = PATTERNS if attention else None
     divs = {
-        name: files.to_div(figure, f"figure-{anchor(name)}")
+        name: files.to_div(
+            figure, f"figure-{anchor(name)}", attention is not None and name in OF_HEADS
+        )
         for name, figure in figures.items()
         if name != replaced
     }

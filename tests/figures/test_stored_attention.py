@@ -109,6 +109,20 @@ def test_the_page_has_it_in_place_of_the_mean_patterns(small, tmp_path):
             name = tab.locator("canvas.map").get_attribute("aria-label")
             layer, head = data["heads"][place].split(".")
             assert f"Layer {layer}, head {head}, mean over" in name
+        # A click on the square of a head, in the map of what ablation does, opens it.
+        wait_until(tab, "document.querySelector('#figure-mechanism .heatmaplayer')", 60)
+        asked = "document.dispatchEvent(new CustomEvent('head', {detail: '1.2'}))"
+        tab.evaluate(asked)
+        assert tab.locator("canvas.map").get_attribute("aria-label").count("Layer 1, head 2")
+        squares = tab.locator("#figure-mechanism .heatmaplayer image").last
+        squares.scroll_into_view_if_needed()
+        corner = squares.bounding_box()
+        place = (corner["x"] + 9, corner["y"] + 9)  # the first head of the first layer
+        tab.mouse.move(*place, steps=5)
+        wait_until(tab, "document.querySelector('#figure-mechanism .hoverlayer .hovertext')", 10)
+        tab.mouse.click(*place)
+        label = "document.querySelector('canvas.map').getAttribute('aria-label')"
+        wait_until(tab, f"{label}.includes('Layer 0, head 0')", 10)
         tab.locator("select.layer").select_option(label="1")
         assert tab.locator("select.head option").count() == 3
         for width in (1400, 768, 480):

@@ -37,6 +37,8 @@ WITH_NORM = [
     "classes",
     "shift",
     "in_context",
+    "far_prompts",
+    "lens_by_layer",
     "lipschitz_smoother",
     "overlap",
 ]

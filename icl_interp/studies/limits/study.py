@@ -41,6 +41,7 @@ from icl_interp.studies.limits.figures import (
     heads,
     in_context,
     layers,
+    one_prompt,
     shift,
 )
 from icl_interp.studies.limits.figures.all import DRAWINGS
@@ -57,6 +58,8 @@ FIGURES = {
     "classes": classes.FIGURE,
     "shift": shift.FIGURE,
     "in_context": in_context.FIGURE,
+    "far_prompts": one_prompt.FAR,
+    "lens_by_layer": one_prompt.LENS,
 }
 
 STUDY = Study(

@@ -40,7 +40,7 @@ def check_curves(r, figure):
     curves = r.results["layers/curves"]
     for name, what in (
         ("before any layer", "depth 0"),
-        ("after layer 1", "depth 1"),
+        ("after layer 0", "depth 1"),
         ("prediction", "depth 2"),
         ("the function", "f"),
     ):
@@ -75,7 +75,7 @@ def check_errors(r, figure):
         zero = whole.sel(arm="zero", points=points).values.mean()
         expected = {"no attention": whole.sel(arm="no attention", points=points).values}
         for i in (0, 1):
-            expected[f"no layer {i + 1}"] = parts.sel(arm=f"block {i}", points=points).values
+            expected[f"no layer {i}"] = parts.sel(arm=f"block {i}", points=points).values
         expected["no MLPs"] = parts.sel(arm="no MLP", points=points).values
         if points == ALL:
             expected |= {"unchanged": whole.sel(arm="intact", points=ALL).values}

@@ -112,7 +112,7 @@ def _curves(curves: DataArray) -> Panel:
         line = Line(
             x,
             first.sel(what=name).values,
-            name=_after(depth, n_layers),
+            name=after(depth, n_layers),
             colour=BLUE if last else _shade(depth / max(1, n_layers)),
             width=2.6 if last else 1.8,
             dash="solid" if last else ("dot", "dash", "dashdot")[depth % 3],
@@ -131,10 +131,11 @@ def _curves(curves: DataArray) -> Panel:
     return Panel("One prompt, depth by depth", Axis("x of the query"), prediction, marks, width=1.5)
 
 
-def _after(depth: int, n_layers: int) -> str:
+def after(depth: int, n_layers: int) -> str:
+    """How far through the model a prediction is read; layers are counted from 0."""
     if depth == n_layers:
         return "prediction"
-    return "before any layer" if depth == 0 else f"after layer {depth}"
+    return "before any layer" if depth == 0 else f"after layer {depth - 1}"
 
 
 def _shade(share: float) -> str:
@@ -164,7 +165,7 @@ def _lens(lens: DataArray) -> Panel:
             dash=dash,
             width=1.6,
             texts=[
-                f"{_after(depth, n_depths - 1)}<br>R² = {_interval(one)}"
+                f"{after(depth, n_depths - 1)}<br>R² = {_interval(one)}"
                 for depth, one in enumerate(found)
             ],
         )
@@ -194,7 +195,7 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
             continue
         label, meaning = ROWS.get(arm, ""), MEANING.get(arm, "")
         if arm in blocks:
-            layer = int(arm.split()[1]) + 1
+            layer = int(arm.split()[1])
             label, meaning = f"no layer {layer}", f"outputs of layer {layer} replaced by their mean"
         found.append((label, meaning, _rates(whole, sources[arm], arm, parts)))
     return found
