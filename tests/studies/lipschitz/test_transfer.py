@@ -70,7 +70,7 @@ def test_theorys_windows_have_theorys_risks(lab):
 
 
 def test_places_beside_the_grid_are_drawn_from_the_seed():
-    for seed in range(50):
+    for seed in range(1000):  # seed 86 draws .2999, which three digits put on the grid
         below, above = transfer_errors.drawn(seed)
         (low, high), (least, most) = transfer_errors.SPANS
         assert low <= below <= high < 1 < least <= above <= most

@@ -94,7 +94,8 @@ def on_unit_sphere(task: RidgeFunction) -> bool:
 def drawn(seed: int) -> tuple[float, ...]:
     """L' / L beside the grid, one in each of `SPANS`, to three digits.
 
-    They are drawn from the seed of the analysis.
+    They are drawn from the seed of the analysis. One that three digits would put on the grid keeps
+    all of its digits.
 
     A model could be right on a known grid and nowhere else.
 
@@ -104,8 +105,12 @@ def drawn(seed: int) -> tuple[float, ...]:
     """
     draw = generator(seed, "lipschitz/transfer, places")
     shares = torch.rand(len(SPANS), generator=draw, dtype=torch.float64).tolist()
-    places = (low * (high / low) ** share for share, (low, high) in zip(shares, SPANS, strict=True))
-    return tuple(float(f"{at:.3g}") for at in places)
+    places = []
+    for share, (low, high) in zip(shares, SPANS, strict=True):
+        place = low * (high / low) ** share
+        rounded = float(f"{place:.3g}")
+        places.append(place if rounded in FACTORS else rounded)
+    return tuple(places)
 
 
 def prompts_at(lab: Lab, factor: float) -> Prompts:
