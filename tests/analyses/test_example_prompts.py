@@ -80,9 +80,23 @@ def test_there_are_never_too_many_weights(lab, monkeypatch):
         monkeypatch.setattr(example_prompts, "MOST", room)
         assert example_prompts.patterns(lab).shape == (*shape, n, n)
     monkeypatch.setattr(example_prompts, "MOST", n**2 - 1)
-    assert example_prompts.measurements(lab) == []
+    assert example_prompts.measurements(lab) == [example_prompts.points]
 
 
-def test_without_attention_nothing_is_measured(lab):
-    assert example_prompts.measurements(lab_of(mlp_only=True)) == []
-    assert len(example_prompts.measurements(lab)) == 2
+def test_without_attention_only_points_are_kept(lab):
+    assert example_prompts.measurements(lab_of(mlp_only=True)) == [example_prompts.points]
+    assert len(example_prompts.measurements(lab)) == 3
+
+
+def are_labelled(lab, found):
+    """The points of the first prompt of each unit but its query, which has no label there."""
+    prompts = lab.one_each[: example_prompts.CONTEXTS]
+    np.testing.assert_array_equal(found.sel(of="x").values, prompts.xs[:, :-1, 0])
+    np.testing.assert_array_equal(found.sel(of="y").values, prompts.ys[:, :-1, 0])
+
+
+def test_points_are_those_of_prompts_without_the_query(lab):
+    found = example_prompts.points(lab)
+    assert len(found["context"]) == example_prompts.CONTEXTS
+    are_labelled(lab, found)
+    must_fail(are_labelled, lab, found.isel(context=slice(None, None, -1)))

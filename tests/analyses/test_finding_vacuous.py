@@ -76,4 +76,4 @@ def test_a_terminal_says_it_in_the_row_and_counts_it():
         shown.print(terminal._lines([marked]), terminal._counts([marked, other]))
     text = " ".join(capture.get().split())
     assert "by algebra, of every network" in text
-    assert "2 claims: 2 hold (1 of these by algebra)" in text
+    assert "2 claims: 2 supported (1 of these by algebra)" in text

@@ -372,5 +372,5 @@ CONTEXT_ERASED_CLAIM = Claim(
     untrained=untrained,
     remarks=remarks,
     of_numbers=True,
-    figures=("context",),
+    figures=("context", "far_prompts"),
 )

@@ -201,5 +201,5 @@ LAST_LAYER_CLAIM = Claim(
     remarks=remarks,
     of_numbers=True,
     excluded=_one_layer,
-    figures=("layers",),
+    figures=("layers", "lens_by_layer"),
 )
