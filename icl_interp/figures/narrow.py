@@ -11,6 +11,7 @@ from plotly.graph_objects import Figure
 from icl_interp.figures.fitting import Size
 from icl_interp.figures.letters import Data
 from icl_interp.figures.render import drawing_of, render
+from icl_interp.figures.slider import stepped, steps_of
 
 WIDTH = 440.0  # pixels that the figure is laid out for; it is as wide as its page has room
 LIMIT = 1000  # pixels: wider screens show figures as they are
@@ -49,9 +50,13 @@ def narrow(figure: Figure, width: float = WIDTH) -> Data | None:
         was drawn or changed by hand: it keeps its width.
     """
     drawing = drawing_of(figure)
-    if drawing is None:
+    steps = steps_of(figure)
+    if drawing is not None:
+        laid = render(drawing, Size(width)).to_plotly_json()
+    elif steps is not None:
+        laid = stepped(steps, Size(width)).to_plotly_json()
+    else:
         return None
-    laid = render(drawing, Size(width)).to_plotly_json()
     return {
         "layout": _without(laid["layout"]),
         "traces": [_changed(trace) for trace in laid["data"]],

@@ -11,6 +11,7 @@ from icl_interp.errors import InputError, shown, unknown
 from icl_interp.figures.fitting import Size
 from icl_interp.figures.letters import MM, Style, scaled, template_of, without_tags
 from icl_interp.figures.render import alone, drawing_of, render
+from icl_interp.figures.slider import steps_of
 
 WIDTHS = {"column": 85.0, "page": 175.0}  # mm
 TALLEST = 120.0  # mm: more leaves no room for text on a page
@@ -33,8 +34,8 @@ def for_paper(
 
     `write_image("name.pdf")` of what is returned gives a file of that size; a PNG of 300 dots an
     inch needs `scale=300 / 96`. The words that stood above the figure are in
-    `layout.meta["title"]`. Panels of a figure that was drawn or changed by hand stay where they
-    are.
+    `layout.meta["title"]`. Of a figure with a slider its first step is drawn. Panels of a figure
+    that was drawn or changed by hand stay where they are.
 
     Args:
         figure: of a report, an experiment or `icl_interp.figures`, or one of your own; it is not
@@ -57,6 +58,8 @@ def for_paper(
     if not height > 0:
         raise InputError(f"height must be a positive number of millimetres, got {shown(height)}")
     drawing = drawing_of(figure)
+    if steps := steps_of(figure):
+        drawing = steps.first
     if drawing is not None:
         shown_alone = drawing if panel is None else alone(drawing, panel)
         return render(shown_alone, Size(size, look, titled=False, tallest=height * MM))

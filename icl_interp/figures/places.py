@@ -186,14 +186,18 @@ def spectrum(table: pd.DataFrame) -> Figure:
     panels = []
     for name, levels in OF_MAPS.items():
         (values,) = _numbers(table, name)
-        rules = [Rule(x=level) for level in levels]
+        marks: list[Mark] = [Rule(x=level) for level in levels]
         dots = Points(values, at, texts=names, hover=HOVER)
-        panels.append(Panel(name, Axis(""), rows(names), [*rules, dots]))
+        marks.append(dots)
+        panel = Panel(name, y=rows(names), marks=marks)
+        panels.append(panel)
     below = (
         "Size: Frobenius norm. Rank: how many directions it uses. Copying: 1 where it adds what it "
         "reads, -1 where it takes that off. Label: what one unit of a label moves the read-out."
     )
-    return render(Drawing("What heads write of what they read", below, panels, columns=2))
+    title = "What heads write of what they read"
+    drawing = Drawing(title, below, panels, columns=2)
+    return render(drawing)
 
 
 def followed(table: pd.DataFrame) -> Figure:
@@ -212,6 +216,7 @@ def followed(table: pd.DataFrame) -> Figure:
     _check(table, ("edit", "value", "low", "high", "random", "p"), "LearnedProbes.causal")
     panels = []
     for edit, (words, level) in EDITS.items():
+        # A table may hold one of both edits.
         row = table.loc[table["edit"] == edit]
         if row.empty:
             continue
@@ -219,12 +224,17 @@ def followed(table: pd.DataFrame) -> Figure:
         names = [f"p = {p:.2g}" for p in row["p"]]
         own = Points(value, [0], low, high, name="the probe's direction", texts=names, hover=HOVER)
         null = Points(random, [0], name="random directions", symbol="diamond-open", colour=GREY)
-        panels.append(Panel(edit, Axis(words), rows(names), [Rule(x=level), own, null]))
+        line = Rule(x=level)
+        x = Axis(words)
+        panel = Panel(edit, x, rows(names), [line, own, null])
+        panels.append(panel)
     below = (
         "95 % intervals over functions; random directions: their median. Steer: 1 where the "
         "prediction follows in full. Project out: 1 where the error stays as it is."
     )
-    return render(Drawing("Does the prediction follow?", below, panels, height=120, columns=1))
+    title = "Does the prediction follow?"
+    drawing = Drawing(title, below, panels, height=120, columns=1)
+    return render(drawing)
 
 
 def _numbers(table: pd.DataFrame, *columns: str) -> list[np.ndarray]:

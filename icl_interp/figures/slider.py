@@ -1,50 +1,76 @@
 """Drawings of one kind as one figure, of which a slider shows one at a time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from plotly.graph_objects import Figure
 
 from icl_interp.figures.drawing import Drawing
+from icl_interp.figures.fitting import Size
 from icl_interp.figures.render import render
 
 BELOW = 90  # pixels for the slider, below the axis
 LOOK = {"pad": {"t": 46, "b": 6}, "len": 0.95, "x": 0.0, "ticklen": 4, "minorticklen": 0}
+STEPS = "_icl_interp_steps"  # plotly lets figures keep what begins with an underscore
 
 
-def stepped(drawings: Mapping[str, Drawing], prefix: str = "") -> Figure:
-    """One figure with a slider, whose steps are drawings.
+@dataclass(frozen=True)
+class Steps:
+    """What a slider chooses from.
 
-    Args:
+    Attributes:
         drawings: by the name of their step, the first one first. They have equal numbers of panels
             and marks; only the numbers of the marks are exchanged, so their axes must be the same
             (`same_ends`).
         prefix: words before the name of the step.
+    """
 
-    >>> from icl_interp.figures.drawing import Line, Panel
+    drawings: Mapping[str, Drawing]
+    prefix: str = ""
+
+    @property
+    def first(self) -> Drawing:
+        """What is shown before anybody moves the slider, and in print."""
+        return next(iter(self.drawings.values()))
+
+
+def stepped(steps: Steps, size: Size | None = None) -> Figure:
+    """One figure with a slider.
+
+    Args:
+        steps: what it chooses from.
+        size: what it is laid out for; a screen by default.
+
+    >>> from icl_interp.figures.drawing import Axis, Line, Panel
     >>> def one(slope):
     ...     panel = Panel("", Axis("x", 0, 1), Axis("y", 0, 2), [Line([0, 1], [0, slope])])
     ...     return Drawing("Lines", "", [panel])
-    >>> figure = stepped({"flat": one(0.0), "steep": one(2.0)})
+    >>> figure = stepped(Steps({"flat": one(0.0), "steep": one(2.0)}))
     >>> [step.label for step in figure.layout.sliders[0].steps], list(figure.data[0].y)
     (['flat', 'steep'], [0.0, 0.0])
     """
-    rendered = {name: render(drawing) for name, drawing in drawings.items()}
-    figure = next(iter(rendered.values()))
+    figure = render(steps.first, size)
     traces = list(range(len(figure.data)))
-    steps = []
-    for name, other in rendered.items():
-        numbers = {axis: [_plain(trace[axis]) for trace in other.data] for axis in ("x", "y")}
-        steps.append({"label": name, "method": "restyle", "args": [numbers, traces]})
-    said = {"prefix": prefix, "xanchor": "left", "font": {"size": 13}}
-    figure.update_layout(
-        height=figure.layout.height + BELOW,
-        margin_b=figure.layout.margin.b + BELOW,
-        sliders=[{**LOOK, "active": 0, "currentvalue": said, "steps": steps}],
-    )
+    choices = []
+    for name, drawing in steps.drawings.items():
+        numbers = _numbers(render(drawing, size))
+        choices.append({"label": name, "method": "restyle", "args": [numbers, traces]})
+    slider: dict[str, Any] = {**LOOK, "active": 0, "steps": choices}
+    slider["currentvalue"] = {"prefix": steps.prefix, "xanchor": "left", "font": {"size": 13}}
+    # The slider stands below the axis.
+    layout: Any = figure.layout
+    layout.height += BELOW
+    layout.margin.b += BELOW
+    layout.sliders = [slider]
+    setattr(figure, STEPS, steps)
     return figure
+
+
+def steps_of(figure: Figure) -> Steps | None:
+    """What the slider of a figure chooses from; None where it has none."""
+    return getattr(figure, STEPS, None)
 
 
 def same_ends(drawings: Mapping[str, Drawing], low: float, high: float) -> dict[str, Drawing]:
@@ -57,7 +83,17 @@ def same_ends(drawings: Mapping[str, Drawing], low: float, high: float) -> dict[
     return found
 
 
-def _plain(numbers: Sequence[Any] | np.ndarray) -> list[Any]:
+def _numbers(figure: Figure) -> dict[str, list[list[float | None]]]:
+    """x and y of all traces."""
+    xs = []
+    ys = []
+    for trace in figure.data:
+        xs.append(_plain(trace["x"]))
+        ys.append(_plain(trace["y"]))
+    return {"x": xs, "y": ys}
+
+
+def _plain(numbers: Sequence[Any] | np.ndarray) -> list[float | None]:
     """Numbers as JSON has them; gaps of a line are null."""
     values = np.asarray(numbers, dtype=float).ravel()
-    return [None if np.isnan(value) else float(value) for value in values]
+    return np.where(np.isnan(values), None, values).tolist()

@@ -7,7 +7,7 @@ from helpers import must_fail
 from icl_interp.figures.drawing import Axis, Drawing, Line, Panel, Points
 from icl_interp.figures.files import plotly_js, to_div
 from icl_interp.figures.render import render
-from icl_interp.figures.slider import same_ends, stepped
+from icl_interp.figures.slider import Steps, same_ends, stepped
 
 
 def one(slope: float) -> Drawing:
@@ -33,7 +33,7 @@ def holds(step, drawing: Drawing) -> None:
 
 
 def test_each_step_holds_the_numbers_of_its_drawing():
-    figure = stepped(DRAWINGS, "drawing ")
+    figure = stepped(Steps(DRAWINGS, "drawing "))
     steps = figure.layout.sliders[0].steps
     assert [step.label for step in steps] == ["flat", "steep"]
     for step, drawing in zip(steps, DRAWINGS.values(), strict=True):
@@ -45,7 +45,7 @@ def test_each_step_holds_the_numbers_of_its_drawing():
 @pytest.mark.slow
 def test_the_slider_works_in_a_browser(tmp_path):
     sync = pytest.importorskip("playwright.sync_api")
-    div = to_div(stepped(DRAWINGS), "one")
+    div = to_div(stepped(Steps(DRAWINGS)), "one")
     page = f"<!DOCTYPE html><html><body><script>{plotly_js()}</script>{div}</body></html>"
     path = tmp_path / "page.html"
     path.write_text(page, "utf-8")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
@@ -13,7 +14,7 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREY, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Note, Panel, Points, Zone
-from icl_interp.figures.slider import same_ends, stepped
+from icl_interp.figures.slider import Steps, same_ends, stepped
 from icl_interp.figures.style import ranged
 from icl_interp.figures.text import number
 from icl_interp.studies.limits.figures.far_query import until_it_leaves
@@ -22,55 +23,37 @@ from icl_interp.studies.limits.measurements import far, lens
 
 HOVER = "x = {x:.4g}<br>{y:.6g}"
 BOUNDED = 100.0  # times what examples reach: from where on an axis is logarithmic
-DOTTED = {"colour": INK, "width": 1.2, "dash": "dot"}
 
 
 def far_prompts(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """The examples of one prompt, its function, and the prediction as the query goes far."""
-    contexts, examples = results.get(far.contexts), results.get(example_prompts.points)
+    contexts = results.get(far.contexts)
+    examples = results.get(example_prompts.points)
     if contexts is None or examples is None:
         return None
     contexts = contexts.sortby("x")
-    xs = contexts["x"].values
-    shown = [k for k in examples.indexes["context"] if k in contexts.indexes["context"]]
+    known = contexts.indexes["context"]
+    shown = known.intersection(examples.indexes["context"]).tolist()
+
+    # One axis holds all predictions and examples. Where predictions grow without bound, a linear
+    # one would hide the examples.
     model = contexts.sel(context=shown, curve="model").values
     values = examples.sel(of="y").values
-    low, high = ranged([*model.ravel().tolist(), *values.ravel().tolist()])
-    # Where predictions grow without bound, a linear axis would hide the examples.
+    low, high = ranged([float(model.min()), float(model.max()), *values.ravel().tolist()])
     largest = float(np.abs(values).max()) or 1.0
     bounded = float(np.abs(model).max()) <= BOUNDED * largest
-    y = Axis("f(x)", symlog=0.0 if bounded else 10.0 ** np.floor(np.log10(largest)))
-    threshold = float(np.abs(xs[xs != 0]).min())
+    y = Axis("f(x)", symlog=0.0 if bounded else _power_of_ten(largest))
+    x = _query_axis(contexts["x"].values)
+    title = "One prompt, as its query goes far from the data"
+    below = "Choose the prompt with the slider. The axis spans all predictions."
+
     drawings = {}
-    for k in shown:
-        one = contexts.sel(context=k)
-        truth = until_it_leaves(one.sel(curve="truth").values[None], low, high)[0]
-        marks = _far_marks(xs, one.sel(curve="model").values, truth, examples.sel(context=k), facts)
-        x = Axis(
-            f"query x (symmetric-log: linear within ±{number(threshold)})",
-            symlog=threshold,
-            labels=12,
-            low=float(xs[0]),
-            high=float(xs[-1]),
-        )
-        below = "Choose the prompt with the slider. The axis spans all predictions."
-        title = "One prompt, as its query goes far from the data"
-        drawings[str(k)] = Drawing(title, below, [Panel(x=x, y=y, marks=marks)], 340)
-    return stepped(same_ends(drawings, low, high), "prompt ")
-
-
-def _far_marks(
-    xs: np.ndarray, model: np.ndarray, truth: np.ndarray, examples: DataArray, facts: Facts
-) -> list[Mark]:
-    marks: list[Mark] = []
-    if trained := facts.trained_range:
-        middle = (trained[0] + trained[1]) / 2
-        marks += [Zone(x=trained), Note("trained range", x=middle, at="bottom", colour=GREY)]
-    x, y = examples.sel(of="x").values, examples.sel(of="y").values
-    marks.append(Line(xs, truth, name="the function", hover=HOVER, **DOTTED))
-    marks.append(Line(xs, model, name="prediction", colour=BLUE, width=2.4, hover=HOVER))
-    marks.append(Points(x, y, name="examples in the prompt", colour=ORANGE, hover=HOVER))
-    return marks
+    for context in shown:
+        marks = _trained(facts)
+        marks += _of_prompt(contexts.sel(context=context), examples.sel(context=context), low, high)
+        panel = Panel("", x, y, marks)
+        drawings[str(context)] = Drawing(title, below, [panel], 340)
+    return stepped(Steps(same_ends(drawings, low, high), "prompt "))
 
 
 def lens_by_layer(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -79,28 +62,69 @@ def lens_by_layer(results: Results, findings: Sequence[Finding], facts: Facts) -
     if curves is None:
         return None
     first = curves.sel(context=0)
-    x = curves["x"].values
     names = [name for name in curves.indexes["what"] if name != "f"]
-    truth, last = first.sel(what="f").values, first.sel(what=names[-1]).values
+    xs = curves["x"].values
+    truth = first.sel(what="f").values
+    last = first.sel(what=names[-1]).values
     # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again.
     low, high = ranged([*truth.tolist(), *last.tolist()])
     half = 0.5 * (high - low)
+    x = Axis("x of the query", float(xs.min()), float(xs.max()))
+    title = "What the stream says, layer by layer"
+    below = "Choose the layer with the slider. One prompt, as its query moves."
+
     drawings = {}
     for depth, name in enumerate(names):
+        end = Line(xs, last, name="prediction", colour=GREY, width=1.2, hover=HOVER)
         read = first.sel(what=name).values
-        marks: list[Mark] = [
-            Line(x, truth, name="the function", hover=HOVER, **DOTTED),
-            Line(x, last, name="prediction", colour=GREY, width=1.2, hover=HOVER),
-            Line(x, read, name="read so far", colour=BLUE, width=2.6, hover=HOVER),
-        ]
-        panel = Panel(
-            x=Axis("x of the query", float(x.min()), float(x.max())), y=Axis("f(x)"), marks=marks
-        )
-        below = "Choose the layer with the slider. One prompt, as its query moves."
-        drawings[after(depth, len(names) - 1)] = Drawing(
-            "What the stream says, layer by layer", below, [panel], 300
-        )
-    return stepped(same_ends(drawings, low - half, high + half))
+        now = Line(xs, read, name="read so far", colour=BLUE, width=2.6, hover=HOVER)
+        panel = Panel("", x, Axis("f(x)"), [_function(xs, truth), end, now])
+        step = after(depth, len(names) - 1)
+        drawings[step] = Drawing(title, below, [panel], 300)
+    return stepped(Steps(same_ends(drawings, low - half, high + half)))
+
+
+def _query_axis(xs: Float[np.ndarray, " x"]) -> Axis:
+    """Linear near 0, and logarithmic far out, in both directions."""
+    away = np.abs(xs)
+    least = float(away[away > 0].min())
+    words = f"query x (symmetric-log: linear within ±{number(least)})"
+    return Axis(words, float(xs[0]), float(xs[-1]), symlog=least, labels=12)
+
+
+def _power_of_ten(value: float) -> float:
+    """The largest one up to a number.
+
+    >>> _power_of_ten(1.64)
+    1.0
+    """
+    return float(10.0 ** np.floor(np.log10(value)))
+
+
+def _trained(facts: Facts) -> list[Mark]:
+    """Where training had its inputs."""
+    ends = facts.trained_range
+    if not ends:
+        return []
+    middle = (ends[0] + ends[1]) / 2
+    return [Zone(x=ends), Note("trained range", x=middle, at="bottom", colour=GREY)]
+
+
+def _of_prompt(curves: DataArray, examples: DataArray, low: float, high: float) -> list[Mark]:
+    """The function where the axis shows it, the prediction, and the examples."""
+    xs = curves["x"].values
+    truth = curves.sel(curve="truth").values
+    shown = until_it_leaves(truth[None], low, high)[0]
+    model = curves.sel(curve="model").values
+    line = Line(xs, model, name="prediction", colour=BLUE, width=2.4, hover=HOVER)
+    at = examples.sel(of="x").values
+    values = examples.sel(of="y").values
+    dots = Points(at, values, name="examples in the prompt", colour=ORANGE, hover=HOVER)
+    return [_function(xs, shown), line, dots]
+
+
+def _function(xs: Float[np.ndarray, " x"], values: Float[np.ndarray, " x"]) -> Line:
+    return Line(xs, values, name="the function", colour=INK, width=1.2, dash="dot", hover=HOVER)
 
 
 FAR = ReportFigure(
