@@ -262,8 +262,9 @@ def about(asked: Claim) -> dict[str, str]:
 
 
 KINDS = {
-    "architecture": "a claim about the design: a randomly initialised model should pass it, too.",
-    "learning": "a claim about training: a randomly initialised model must fail it.",
+    "architecture": "architecture: a claim about the design, which a randomly initialised model "
+    "should pass, too.",
+    "learning": "learning: a claim about training, which a randomly initialised model must fail.",
 }
 
 
