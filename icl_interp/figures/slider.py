@@ -1,5 +1,6 @@
 """Drawings of one kind as one figure, of which a slider shows one at a time."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -95,5 +96,5 @@ def _numbers(figure: Figure) -> dict[str, list[list[float | None]]]:
 
 def _plain(numbers: Sequence[Any] | np.ndarray) -> list[float | None]:
     """Numbers as JSON has them; gaps of a line are null."""
-    values = np.asarray(numbers, dtype=float).ravel()
-    return np.where(np.isnan(values), None, values).tolist()
+    values = np.asarray(numbers, dtype=float).ravel().tolist()
+    return [None if math.isnan(value) else value for value in values]
