@@ -25,6 +25,7 @@ from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import whole
 from icl_interp.models import tokens
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.sweep import Sweep
@@ -56,6 +57,8 @@ class Case:
         encoding: how the model reads prompts, where its width does not tell.
         training: how it counts as trained, for claims about kinds of training; None where nothing
             tells.
+        trained_as: the config of the model that was trained, where its weights were rewritten
+            since; by default the model's own.
         n_units: of the sample that it is judged on: half of a report's, which leaves room, or as
             many.
         n_contexts: likewise.
@@ -68,6 +71,7 @@ class Case:
     snapshots: Mapping[int, HookedTransformer] = field(default_factory=dict)
     encoding: Encoding | None = None
     training: TrainingConfig | None = None
+    trained_as: HookedTransformerConfig | None = None
     n_units: int = 64
     n_contexts: int = 2
 
@@ -172,7 +176,9 @@ def lab_for(
         seed=seed,
         companions=case.companions,
         snapshots=lambda: case.snapshots,
-        config=RunConfig(case.model.cfg, task, tokens.name_of(encoding), case.training),
+        config=RunConfig(
+            case.trained_as or case.model.cfg, task, tokens.name_of(encoding), case.training
+        ),
     )
     if (
         case.task or case.predictor

@@ -104,9 +104,12 @@ def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
     for role, one in case.companions.items():
         model = after(one.model, f"/{role}")
         companions[role] = replace(one, model=model, config=replace(one.config, model=model.cfg))
+    # Runs that come with the package are not edited: beside them a model stays what was trained.
+    trained_as = None if case.companions else case.trained_as or case.model.cfg
     return replace(
         case,
         model=edit.apply(case.model, generator(seed, f"edit/{edit.name}")),
+        trained_as=trained_as,
         companions=companions,
         snapshots={step: after(model) for step, model in case.snapshots.items()},
         encoding=case.reads(),
