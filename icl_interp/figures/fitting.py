@@ -29,7 +29,7 @@ class Size:
         look: of the letters.
         titled: whether title and the words below it stand in the figure; papers have captions.
         tallest: pixels that it should not be higher than: panels stand beside each other, and are
-            lower, where they would not fit else.
+            lower, where they would not fit otherwise.
     """
 
     width: float = float(WIDTH)
