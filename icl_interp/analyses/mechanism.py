@@ -27,7 +27,7 @@ from icl_interp.results import make_array
 MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
 READ_IN, REST, QUERY = "read-in", "rest", "query"
 # Prompts that roles of heads are scored on: fewer where all their weights together are many.
-ROLES_ON, FEWEST, WEIGHTS = 64, 16, 20_000_000
+ROLES_ON, FEWEST, WEIGHTS = 64, 16, 5_000_000
 SCORES = ("score", "low", "high", "p")
 
 
