@@ -27,7 +27,6 @@ NEEDS = {
     "layers": ["layers/curves", "layers/lens", "layers/without attention", "patterns/degrees"],
     "classes": ["classes/errors", "classes/continuous", "algorithms/own"],
     "shift": ["seeds/functions", "seeds/inside", "seeds/intervals"],
-    "far_prompts": ["mechanism/example points"],
     "overlap": ["heads/overlap"],
 }
 

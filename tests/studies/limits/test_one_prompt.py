@@ -47,6 +47,13 @@ def test_a_step_of_the_slider_is_one_prompt(small):
         np.testing.assert_allclose(drawn, contexts.sel(curve="model", context=k).values, rtol=1e-12)
 
 
+def test_without_stored_examples_the_lines_are_there(small):
+    left = dict(small.results)
+    del left[example_prompts.points.name]
+    figure = one_prompt.far_prompts(Results(left), [], small.facts)
+    assert [trace.name for trace in figure.data] == ["the function", "prediction"]
+
+
 def test_a_step_of_the_lens_is_one_layer(small):
     figure = one_prompt.lens_by_layer(Results(small.results), [], small.facts)
     labels = [step.label for step in figure.layout.sliders[0].steps]

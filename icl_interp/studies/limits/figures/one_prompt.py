@@ -26,31 +26,38 @@ BOUNDED = 100.0  # times what examples reach: from where on an axis is logarithm
 
 
 def far_prompts(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """The examples of one prompt, its function, and the prediction as the query goes far."""
+    """One prompt's function, and the prediction as its query goes far.
+
+    Its examples are there where a report holds them (`example_prompts.points`).
+    """
     contexts = results.get(far.contexts)
-    examples = results.get(example_prompts.points)
-    if contexts is None or examples is None:
+    if contexts is None:
         return None
     contexts = contexts.sortby("x")
-    known = contexts.indexes["context"]
-    shown = known.intersection(examples.indexes["context"]).tolist()
+    contexts = contexts.isel(context=slice(example_prompts.CONTEXTS))
+    examples = results.get(example_prompts.points)
+    xs = contexts["x"].values
 
-    # One axis holds all predictions and examples. Where predictions grow without bound, a linear
-    # one would hide the examples.
-    model = contexts.sel(context=shown, curve="model").values
-    values = examples.sel(of="y").values
-    low, high = ranged([float(model.min()), float(model.max()), *values.ravel().tolist()])
-    largest = float(np.abs(values).max()) or 1.0
+    # One axis holds all predictions, and the function near the data. Where predictions grow without
+    # bound, a linear axis would hide the examples.
+    model = contexts.sel(curve="model").values
+    truth = contexts.sel(curve="truth").values
+    near = truth[:, np.abs(xs) <= _reach(xs, facts)]
+    ends = [model.min(), model.max(), near.min(), near.max()]
+    low, high = ranged([float(end) for end in ends])
+    largest = float(np.abs(near).max()) or 1.0
     bounded = float(np.abs(model).max()) <= BOUNDED * largest
     y = Axis("f(x)", symlog=0.0 if bounded else _power_of_ten(largest))
-    x = _query_axis(contexts["x"].values)
+    x = _query_axis(xs)
     title = "One prompt, as its query goes far from the data"
     below = "Choose the prompt with the slider. The axis spans all predictions."
 
     drawings = {}
-    for context in shown:
+    for context in contexts.indexes["context"]:
         marks = _trained(facts)
-        marks += _of_prompt(contexts.sel(context=context), examples.sel(context=context), low, high)
+        marks += _of_prompt(contexts.sel(context=context), low, high)
+        if examples is not None and context in examples.indexes["context"]:
+            marks.append(_dots(examples.sel(context=context)))
         panel = Panel("", x, y, marks)
         drawings[str(context)] = Drawing(title, below, [panel], 340)
     return stepped(Steps(same_ends(drawings, low, high), "prompt "))
@@ -110,17 +117,28 @@ def _trained(facts: Facts) -> list[Mark]:
     return [Zone(x=ends), Note("trained range", x=middle, at="bottom", colour=GREY)]
 
 
-def _of_prompt(curves: DataArray, examples: DataArray, low: float, high: float) -> list[Mark]:
-    """The function where the axis shows it, the prediction, and the examples."""
+def _reach(xs: Float[np.ndarray, " x"], facts: Facts) -> float:
+    """How far the data go; where that is not known, the least query."""
+    ends = facts.trained_range
+    if ends:
+        return float(np.abs(ends).max())
+    return float(np.abs(xs).min())
+
+
+def _of_prompt(curves: DataArray, low: float, high: float) -> list[Mark]:
+    """The function where the axis shows it, and the prediction."""
     xs = curves["x"].values
     truth = curves.sel(curve="truth").values
     shown = until_it_leaves(truth[None], low, high)[0]
     model = curves.sel(curve="model").values
     line = Line(xs, model, name="prediction", colour=BLUE, width=2.4, hover=HOVER)
+    return [_function(xs, shown), line]
+
+
+def _dots(examples: DataArray) -> Points:
     at = examples.sel(of="x").values
     values = examples.sel(of="y").values
-    dots = Points(at, values, name="examples in the prompt", colour=ORANGE, hover=HOVER)
-    return [_function(xs, shown), line, dots]
+    return Points(at, values, name="examples in the prompt", colour=ORANGE, hover=HOVER)
 
 
 def _function(xs: Float[np.ndarray, " x"], values: Float[np.ndarray, " x"]) -> Line:
