@@ -84,6 +84,8 @@ def maps_are_drawn(figure, table):
     names = ["size", "rank", "copying", "label"]
     for dots, name in zip(figure.data, names, strict=True):
         np.testing.assert_array_equal(dots.x, table[name])
+        heads = zip(table["layer"], table["head"], strict=True)
+        assert list(dots.text) == [f"layer {layer}, head {head}" for layer, head in heads]
 
 
 def test_maps_of_heads_have_a_panel_for_each_number():

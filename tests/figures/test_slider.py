@@ -1,11 +1,15 @@
 """A slider shows one drawing at a time, with the numbers that this drawing has."""
 
+from dataclasses import replace
+
 import pytest
 from browsers import DRAWN, browser, wait_until
 from helpers import must_fail
 
 from icl_interp.figures.drawing import Axis, Drawing, Line, Panel, Points
 from icl_interp.figures.files import plotly_js, to_div
+from icl_interp.figures.narrow import narrow
+from icl_interp.figures.paper import for_paper
 from icl_interp.figures.render import render
 from icl_interp.figures.slider import Steps, same_ends, stepped
 
@@ -40,6 +44,29 @@ def test_each_step_holds_the_numbers_of_its_drawing():
         holds(step, drawing)
     must_fail(holds, steps[0], DRAWINGS["steep"])
     assert tuple(figure.layout.yaxis.range) == (0.0, 5.0)
+
+
+def same(figure, other) -> None:
+    assert figure.to_json() == other.to_json()
+
+
+def test_in_print_the_first_step_stands_alone():
+    figure = for_paper(stepped(Steps(DRAWINGS)))
+    assert not figure.layout.sliders
+    same(figure, for_paper(render(DRAWINGS["flat"])))
+    must_fail(same, figure, for_paper(render(DRAWINGS["steep"])))
+
+
+def n_lines(layout) -> int:
+    return layout["title"]["text"].count("<br>")
+
+
+def test_on_a_narrow_screen_words_take_more_lines_and_the_slider_stays():
+    long = replace(DRAWINGS["flat"], title="A title of many words " * 4)
+    figure = stepped(Steps({"one": long, "two": long}))
+    laid = narrow(figure)["layout"]
+    assert n_lines(laid) > n_lines(figure.to_plotly_json()["layout"])
+    assert [step["label"] for step in laid["sliders"][0]["steps"]] == ["one", "two"]
 
 
 @pytest.mark.slow

@@ -104,6 +104,8 @@ def test_p_values_tell_roles_from_chance(table):
     assert by.loc[(1, ANYWHERE, "previous token"), "p"] > 0.05
     drawn = head_roles(table)
     assert len(drawn.data[0].y) == 12
+    # Names of roles are broken, so that they do not lie over each other in a column.
+    assert "pairs a<br>value with<br>its input" in drawn.data[0].x
 
 
 # ---- maps ----------------------------------------------------------------------------------------

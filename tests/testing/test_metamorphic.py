@@ -16,6 +16,7 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.jobs.job import part
 from icl_interp.models.tokens import Interleaved
@@ -321,6 +322,27 @@ def test_a_case_is_edited_whole():
             (found.snapshots[1], model),
         ):
             assert torch.allclose(one(tokens), two(tokens), rtol=1e-10, atol=1e-12)
+
+
+def was_trained_as(case, cfg):
+    """The run that claims about kinds of training are told of."""
+    lab, _ = calibration.lab_for(case, n_units=4, n_contexts=2)
+    assert lab.config.model == cfg
+
+
+def test_an_edited_model_stays_what_was_trained():
+    """Runs that come with the package are not edited with it; companions of a case are."""
+    model = make("pre")
+    by_name = {edit.name: edit for edit in EDITS}
+    first, second = by_name["heads wider (small)"], by_name["heads wider (large)"]
+    once = known_models.edited_case(Case(model, TASK), first)
+    assert once.model.cfg != model.cfg
+    was_trained_as(once, model.cfg)
+    must_fail(was_trained_as, replace(once, trained_as=None), model.cfg)
+    was_trained_as(known_models.edited_case(once, second), model.cfg)
+    other = Checkpoint(model, TASK, Interleaved(), RunConfig(model.cfg, TASK))
+    beside = known_models.edited_case(Case(model, TASK, companions={Role("no norm"): other}), first)
+    was_trained_as(beside, beside.model.cfg)
 
 
 def test_of_each_claim_a_model_of_either_verdict():

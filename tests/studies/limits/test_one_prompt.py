@@ -54,6 +54,22 @@ def test_without_stored_examples_the_lines_are_there(small):
     assert [trace.name for trace in figure.data] == ["the function", "prediction"]
 
 
+def most_drawn(results, facts) -> float:
+    figure = one_prompt.far_prompts(Results(results), [], facts)
+    return max(float(np.nanmax(np.abs(trace.y))) for trace in figure.data)
+
+
+def test_predictions_without_bound_are_drawn_on_a_logarithmic_axis(small):
+    """A unit a decade beyond the examples; a bounded one is drawn as it is."""
+    contexts = small.results[far.contexts.name].copy()
+    model = contexts.sel(curve="model")
+    shape = (model / np.abs(model).max()).values
+    for size, logarithmic in ((1e6, True), (40.0, False)):
+        contexts.loc[{"curve": "model"}] = size * shape
+        most = most_drawn({**small.results, far.contexts.name: contexts}, small.facts)
+        assert (most < 20) == logarithmic
+
+
 def test_a_step_of_the_lens_is_one_layer(small):
     figure = one_prompt.lens_by_layer(Results(small.results), [], small.facts)
     labels = [step.label for step in figure.layout.sliders[0].steps]

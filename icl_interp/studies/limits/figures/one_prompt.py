@@ -56,7 +56,7 @@ def far_prompts(results: Results, findings: Sequence[Finding], facts: Facts) -> 
     for context in contexts.indexes["context"]:
         marks = _trained(facts)
         marks += _of_prompt(contexts.sel(context=context), low, high)
-        if examples is not None and context in examples.indexes["context"]:
+        if examples is not None:
             marks.append(_dots(examples.sel(context=context)))
         panel = Panel("", x, y, marks)
         drawings[str(context)] = Drawing(title, below, [panel], 340)
