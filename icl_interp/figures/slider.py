@@ -49,7 +49,7 @@ def stepped(steps: Steps, size: Size | None = None) -> Figure:
     ...     panel = Panel("", Axis("x", 0, 1), Axis("y", 0, 2), [Line([0, 1], [0, slope])])
     ...     return Drawing("Lines", "", [panel])
     >>> figure = stepped(Steps({"flat": one(0.0), "steep": one(2.0)}))
-    >>> [step.label for step in figure.layout.sliders[0].steps], list(figure.data[0].y)
+    >>> [step.label for step in figure.layout.sliders[0].steps], figure.data[0].y.tolist()
     (['flat', 'steep'], [0.0, 0.0])
     """
     figure = render(steps.first, size)
