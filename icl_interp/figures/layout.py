@@ -1,5 +1,6 @@
 """Where the panels of a drawing stand at a given width, in pixels, and the words around them."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,10 +13,14 @@ from icl_interp.figures.letters import MM
 from icl_interp.figures.text import escaped
 
 LEAST = 15 * MM  # that a panel has to have
+PAIRED = 17 * MM  # that panels of two kinds have to have beside each other
 # Heights of panels, as shares of what the drawing asks for, that are tried one after another where
 # a figure would be too tall.
-HEIGHTS = (1.0, 0.8, 0.65, 0.5)
+HEIGHTS = (1.0, 0.8, 0.65, 0.5, 0.4)
+ROOM = 0.75  # of its share of the width, about what the inner part of a panel on a narrow sheet has
+PAIR = 0.65  # of what is asked for, that pairs have at least
 FLAT = 0.8  # height of a panel that fills a narrow sheet, at most, as a share of its width
+UPRIGHT = 1.1  # of one that stands beside another there
 TITLE = 16 / 13  # letters of the title, as shares of the figure's
 BELOW = 12 / 13  # of the words below it
 DIGITS = 1.18  # how much wider digits are than the mean letter; columns beside rows hold many
@@ -39,7 +44,9 @@ class Place:
         left, right, top, bottom: ends of its inner part.
         heading: its title in lines that fit.
         below: height of what stands under it.
+        y_title: the title of the vertical axis, in lines.
         labelled: whether the vertical axis has its labels.
+        x_labelled: whether the horizontal axis has its labels and title.
     """
 
     panel: Panel
@@ -51,7 +58,9 @@ class Place:
     bottom: float
     heading: Sequence[str]
     below: float
+    y_title: Sequence[str]
     labelled: bool
+    x_labelled: bool = True
 
     @property
     def room(self) -> float:
@@ -66,13 +75,17 @@ class Draft:
     Attributes:
         panel: with its marks.
         x, y: its axes.
+        y_title: the title of the vertical axis, in lines.
         labelled: whether the vertical axis has its labels.
+        x_labelled: whether the horizontal axis has its labels and title.
     """
 
     panel: Panel
     x: Scale
     y: Scale
+    y_title: Sequence[str]
     labelled: bool
+    x_labelled: bool = True
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,8 @@ def _arrangements(drawing: Drawing, size: Size) -> Iterator[list[Place]]:
     """Places of all panels, the one that is liked best first; more only where a figure is too tall.
 
     Then panels are lower. Those of one kind, with one axis, may also stand beside each other on a
-    narrow sheet; others have words in them that need the width.
+    narrow sheet. Of others at most two do, and only where nothing else helps: they have words in
+    them that need the width.
 
     Raises:
         InputError: a panel has no room at this width, even below all others.
@@ -168,9 +182,13 @@ def _arrangements(drawing: Drawing, size: Size) -> Iterator[list[Place]]:
         most = 1
     for share in HEIGHTS:
         for columns in range(fewest, most + 1):
-            places = _in_rows(drawing, size, columns, share)
+            places = _in_rows(drawing, size, _rows(len(drawing.panels), columns), share)
             if _fits(places, size, columns):
                 yield places
+    for share in HEIGHTS[1:] if size.narrow and not drawing.same_y else ():
+        places = _in_rows(drawing, size, _pairs(drawing.panels), share, grid=False)
+        if _fits(places, size, 2) and min(place.room for place in places) >= PAIRED:
+            yield places
 
 
 def _places(drawing: Drawing, size: Size) -> list[Place]:
@@ -178,7 +196,7 @@ def _places(drawing: Drawing, size: Size) -> list[Place]:
     asked = 1 if size.narrow else drawing.columns or len(drawing.panels)
     narrowest = 0.0
     for columns in range(min(asked, len(drawing.panels)), 0, -1):
-        places = _in_rows(drawing, size, columns)
+        places = _in_rows(drawing, size, _rows(len(drawing.panels), columns))
         if _fits(places, size, columns):
             return places
         narrowest = min(place.room for place in places)
@@ -209,22 +227,82 @@ def _roomy(places: Sequence[Place], size: Size) -> bool:
     return True
 
 
-def _in_rows(drawing: Drawing, size: Size, columns: int, share: float = 1.0) -> list[Place]:
-    """Panels in rows of so many, from the top down, with a share of the height asked for."""
+def _in_rows(
+    drawing: Drawing, size: Size, rows: Sequence[slice], share: float = 1.0, grid: bool = True
+) -> list[Place]:
+    """Panels in such rows, from the top down.
+
+    Args:
+        drawing: of the panels.
+        size: of the figure.
+        rows: which panels stand beside each other.
+        share: of the height that the drawing asks for.
+        grid: panels below each other have the same ends; otherwise each row fills the width.
+    """
     shared = common(drawing.panels) if drawing.same_y else None
     drafts = []
-    for i, panel in enumerate(drawing.panels):
-        x, y = scales_of(panel)
-        drafts.append(Draft(panel, x, shared or y, not shared or i % columns == 0))
-    ends = _ends(drafts, size, columns)
+    for row in rows:
+        for i, panel in enumerate(drawing.panels[row]):
+            x, y = scales_of(panel)
+            y = shared or y
+            high = math.inf
+            if share < 1:
+                room = FLAT * ROOM * size.width / (row.stop - row.start)
+                high = share * min(room, size.pixels(panel.height or drawing.height))
+            drafts.append(Draft(panel, x, y, y_title(y, size, high), not shared or i == 0))
+
+    if grid:
+        ends = _ends(drafts, size, rows[0].stop)
+        if share < 1 and rows[0].stop == 1:
+            _share_x(drafts, ends)
+    else:
+        ends = []
+        for row in rows:
+            ends += _ends(drafts[row], size, row.stop - row.start)
+
     top = 0.0
     places: list[Place] = []
-    for first in range(0, len(drafts), columns):
-        row = slice(first, first + columns)
-        placed = _row(drafts[row], ends[row], drawing, size, top, share)
+    for row in rows:
+        # Pairs are low already, since they are narrow.
+        paired = not grid and row.stop - row.start > 1
+        held = max(share, PAIR) if paired else share
+        flat = UPRIGHT if paired else FLAT
+        placed = _row(drafts[row], ends[row], drawing, size, top, held, flat)
         places += placed
         top = max(place.bottom + place.below for place in placed)
     return places
+
+
+def _share_x(drafts: list[Draft], ends: list[Span]) -> None:
+    """Panels below each other with one horizontal axis get the same ends, and label it once."""
+    for i in range(1, len(drafts)):
+        above = drafts[i - 1]
+        if above.x != drafts[i].x or above.panel.below:
+            continue
+        drafts[i - 1] = replace(above, x_labelled=False)
+        both = (max(ends[i - 1][0], ends[i][0]), min(ends[i - 1][1], ends[i][1]))
+        ends[i - 1] = ends[i] = both
+    # Ends are narrowed downwards; those above follow.
+    for i in reversed(range(1, len(drafts))):
+        if not drafts[i - 1].x_labelled:
+            ends[i - 1] = ends[i]
+
+
+def _rows(n_panels: int, columns: int) -> list[slice]:
+    """Rows of so many panels; the last one may have fewer."""
+    return [slice(at, min(at + columns, n_panels)) for at in range(0, n_panels, columns)]
+
+
+def _pairs(panels: Sequence[Panel]) -> list[slice]:
+    """Rows of two panels; one with named rows stands alone, since names need the width."""
+    rows = []
+    at = 0
+    while at < len(panels):
+        two = panels[at : at + 2]
+        stop = at + (1 if any(panel.y.rows for panel in two) else len(two))
+        rows.append(slice(at, stop))
+        at = stop
+    return rows
 
 
 def _ends(drafts: Sequence[Draft], size: Size, columns: int) -> list[Span]:
@@ -235,7 +313,7 @@ def _ends(drafts: Sequence[Draft], size: Size, columns: int) -> list[Span]:
     before = []
     after = []
     for draft in drafts:
-        before.append(_before(draft.y, size, draft.labelled))
+        before.append(_before(draft, size))
         after.append(_after(draft.panel, size))
     if columns == 1:
         return [(left, size.width - right) for left, right in zip(before, after, strict=True)]
@@ -266,6 +344,7 @@ def _row(
     size: Size,
     top: float,
     share: float,
+    flat: float,
 ) -> list[Place]:
     """A row of panels beside each other."""
     # Headings may reach to the next panel, or to the columns of words.
@@ -279,29 +358,41 @@ def _row(
         lines = max(lines, len(headings[-1]), 1 if panel.y.beside else 0)
     top += lines * size.line + size.pixels(9)
 
+    heights = []
+    for draft, (left, right) in zip(drafts, ends, strict=True):
+        heights.append(_height(draft, drawing, size, flat * (right - left), share))
+    if share < 1 or size.narrow:
+        # What one panel needs for its title, those beside it take as well.
+        heights = [max(heights)] * len(drafts)
+
     places = []
-    for draft, (left, right), heading in zip(drafts, ends, headings, strict=True):
+    for draft, (left, right), heading, high in zip(drafts, ends, headings, heights, strict=True):
         panel = draft.panel
-        bottom = top + _height(panel, drawing, size, right - left, share)
-        below = _below(panel, draft.x, size, right - left)
+        bottom = top + high
+        below = _below(draft, size, right - left)
         sides = (left, right, top, bottom)
-        places.append(Place(panel, draft.x, draft.y, *sides, heading, below, draft.labelled))
+        axes = (draft.y_title, draft.labelled, draft.x_labelled)
+        places.append(Place(panel, draft.x, draft.y, *sides, heading, below, *axes))
     return places
 
 
-def _height(panel: Panel, drawing: Drawing, size: Size, room: float, share: float) -> float:
+def _height(draft: Draft, drawing: Drawing, size: Size, highest: float, share: float) -> float:
     """Height of a panel: rows need a line each, and narrow panels are not higher than wide.
 
-    With a share below 1 panels are lower, as far as their rows, and the title of their axis, can
-    still be read.
+    With a share below 1 panels are lower, as far as their rows, and the title and labels of their
+    axis, can still be read.
     """
+    panel = draft.panel
     if not panel.marks:
         return 0.0
     asked = size.pixels(panel.height or drawing.height)
     if size.narrow:
-        asked = min(asked, FLAT * room)
+        asked = min(asked, highest)
     if share < 1:
-        asked = max(share * asked, size.look.width(panel.y.words))
+        asked = max(share * asked, max(map(size.look.width, draft.y_title), default=0.0))
+    if draft.y.matrix is not None and size.narrow and draft.labelled:
+        written = math.ceil(len(draft.y.matrix) / draft.y.settings()["dtick"])
+        asked = max(asked, TICK * size.line * written)
     if not panel.y.rows:
         return asked
     lines = len("\n".join(panel.y.rows).split("\n")) + panel.y.spare
@@ -309,15 +400,15 @@ def _height(panel: Panel, drawing: Drawing, size: Size, room: float, share: floa
     return max(asked, row * lines + size.pixels(20))
 
 
-def _before(y: Scale, size: Size, labelled: bool) -> float:
+def _before(draft: Draft, size: Size) -> float:
     """Room on the left of a panel: labels and the title of its axis."""
-    if not labelled:
+    if not draft.labelled:
         return size.pixels(TICKS)
     room = size.pixels(MARGIN)
-    if y.axis.shown:
-        room += TICK * y.label_width(size.look)
-    if y.axis.words:
-        room += size.line + size.pixels(8)
+    if draft.y.axis.shown:
+        room += TICK * draft.y.label_width(size.look)
+    if draft.y_title:
+        room += size.line * len(draft.y_title) + size.pixels(8)
     return room
 
 
@@ -337,6 +428,27 @@ def column_width(column: Column, size: Size) -> float:
     for words in (column.heading, *column.words):
         widths.append(widest(escaped(words), size))
     return SMALL * DIGITS * max(widths) + size.pixels(12)
+
+
+def y_title(y: Scale, size: Size, high: float) -> list[str]:
+    """The title of a vertical axis: in two lines of about the same length where one is too long.
+
+    Args:
+        y: the axis.
+        size: of the figure.
+        high: pixels that it may be long.
+    """
+    words = y.axis.words.split(" ")
+    if not y.axis.words:
+        return []
+    best = [y.axis.words]
+    if size.look.width(best[0]) <= high:
+        return best
+    for i in range(1, len(words)):
+        lines = [" ".join(words[:i]), " ".join(words[i:])]
+        if max(map(size.look.width, lines)) < max(map(size.look.width, best)):
+            best = lines
+    return best
 
 
 def x_title(x: Scale, size: Size, room: float) -> list[str]:
@@ -367,7 +479,9 @@ def under_axis(panel: Panel, x: Scale, size: Size, room: float) -> float:
     return taken
 
 
-def _below(panel: Panel, x: Scale, size: Size, room: float) -> float:
+def _below(draft: Draft, size: Size, room: float) -> float:
     """Room under a panel: its axis, and its own words."""
-    words = size.line * len(under(panel, size, room))
-    return under_axis(panel, x, size, room) + words + size.pixels(12)
+    if not draft.x_labelled:
+        return size.pixels(TICKS)
+    words = size.line * len(under(draft.panel, size, room))
+    return under_axis(draft.panel, draft.x, size, room) + words + size.pixels(12)

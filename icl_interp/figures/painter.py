@@ -82,14 +82,15 @@ class Painter:
             kept = ticks_left(x["ticktext"], self.size, place.room)
             for key in ("ticktext", "tickvals"):
                 x[key] = np.asarray(x[key], dtype=object)[kept].tolist()
-        x["title"] = {"text": "<br>".join(layouts.x_title(place.x, self.size, place.room))}
-        x["showticklabels"] = place.x.axis.shown
+        words = layouts.x_title(place.x, self.size, place.room) if place.x_labelled else []
+        x["title"] = {"text": "<br>".join(words)}
+        x["showticklabels"] = place.x.axis.shown and place.x_labelled
         x["domain"] = self.across
         x["anchor"] = f"y{self.own}"
 
-        # Panels that share a vertical axis label it once.
+        # Panels that share an axis label it once.
         y = place.y.settings()
-        y["title"] = {"text": escaped(place.y.axis.words) if place.labelled else ""}
+        y["title"] = {"text": "<br>".join(map(escaped, place.y_title)) if place.labelled else ""}
         y["showticklabels"] = place.y.axis.shown and place.labelled
         y["domain"] = self.up
         y["anchor"] = f"x{self.own}"

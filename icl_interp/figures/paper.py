@@ -2,16 +2,18 @@
 
 A figure is laid out anew, and no number in it changes: at the width of a column its panels stand
 below each other, at the width of a page they stand as they do in the report. Where it would be too
-tall, more of them stand beside each other, and they are lower.
+tall, panels are lower, label an axis that they share once, and at last stand in pairs.
 """
 
 from plotly.graph_objects import Figure
 
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, logger, shown, unknown
 from icl_interp.figures.fitting import Size
 from icl_interp.figures.letters import MM, Style, scaled, template_of, without_tags
 from icl_interp.figures.render import alone, drawing_of, render
 from icl_interp.figures.slider import steps_of
+
+log = logger(__name__)
 
 WIDTHS = {"column": 85.0, "page": 175.0}  # mm
 TALLEST = 120.0  # mm: more leaves no room for text on a page
@@ -44,8 +46,8 @@ def for_paper(
         panel: only this panel: its number in reading order, from 1, or how its heading begins.
         style: "sans" (Helvetica, 7 pt), "serif" (Times, 8 pt), or a `Style`.
         height: millimetres that it should not be higher than. Its panels are arranged for that as
-            far as they stay readable, so a figure of many rows may still be higher.
-            `math.inf` leaves them as they are.
+            far as they stay readable, so a figure of many rows may still be higher; a warning
+            says so. `math.inf` leaves them as they are.
 
     Raises:
         InputError: no such width, height, panel or style, the figure has no room at this width, or
@@ -62,7 +64,17 @@ def for_paper(
         drawing = steps.first
     if drawing is not None:
         shown_alone = drawing if panel is None else alone(drawing, panel)
-        return render(shown_alone, Size(size, look, titled=False, tallest=height * MM))
+        printed = render(shown_alone, Size(size, look, titled=False, tallest=height * MM))
+        tall = printed.layout.height / MM
+        if tall > height + 1:
+            log.warning(
+                "this figure is %.0f mm tall at a width of %.0f mm, where %g mm were asked for: "
+                'width="page" or one panel makes it lower',
+                tall,
+                size / MM,
+                height,
+            )
+        return printed
     if panel is not None:
         raise InputError(
             "this figure was drawn or changed by hand, so that its panels are not known: leave out "

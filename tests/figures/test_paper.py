@@ -14,7 +14,7 @@ from text_overlaps import check_texts
 
 from icl_interp.errors import InputError
 from icl_interp.figures import Style, for_paper
-from icl_interp.figures.drawing import Axis, Drawing, Line, Matrix, Panel
+from icl_interp.figures.drawing import Axis, Drawing, Line, Matrix, Panel, Points, rows
 from icl_interp.figures.letters import MM, PT
 from icl_interp.figures.paper import STYLES
 from icl_interp.figures.render import render
@@ -193,13 +193,14 @@ def test_a_figure_that_would_be_too_tall_is_arranged_anew():
     assert for_paper(few).layout.height == for_paper(few, height=math.inf).layout.height
 
 
-def as_high_as_words(figure, words):
-    """The axis of each panel has room for its title."""
+def as_high_as_words(figure, style):
+    """The axis of each panel has room for the lines of its title."""
     for axis in (figure.layout.yaxis, figure.layout.yaxis2, figure.layout.yaxis3):
         low, high = axis.domain
         margin = figure.layout.margin
         inner = figure.layout.height - margin.t - margin.b
-        assert (high - low) * inner >= STYLES["sans"].width(words) - 1
+        widest = max(map(style.width, axis.title.text.split("<br>")))
+        assert (high - low) * inner >= widest - 1
 
 
 def test_lower_panels_keep_room_for_their_words():
@@ -207,8 +208,8 @@ def test_lower_panels_keep_room_for_their_words():
     xs = np.linspace(0, 1, 5)
     panels = [Panel("", Axis("x"), Axis(words), [Line(xs, xs)]) for _ in range(3)]
     figure = for_paper(render(Drawing("Panels", "", panels, 300)), height=60)
-    as_high_as_words(figure, words)
-    must_fail(as_high_as_words, figure, 2 * words)
+    as_high_as_words(figure, STYLES["sans"])
+    must_fail(as_high_as_words, figure, Style(points=14))
 
 
 def test_rows_of_lower_panels_have_a_line_each():
@@ -220,3 +221,62 @@ def test_rows_of_lower_panels_have_a_line_each():
 
 def test_a_pixel_and_a_point_are_what_files_take_them_for():
     assert (25.4 * MM, 72 * PT) == (96, 96)
+
+
+def curve(title, x="|x| of the query", y="distance from the end value"):
+    xs = np.array([1.0, 10.0, 100.0])
+    return Panel(title, Axis(x, log=True), Axis(y, log=True), [Line(xs, 1 / xs)])
+
+
+def axes(figure, letter):
+    """Axes of a figure in their order."""
+    layout = figure.layout.to_plotly_json()
+    return [layout[key] for key in sorted(layout) if key.startswith(f"{letter}axis")]
+
+
+def test_panels_below_each_other_label_an_axis_that_they_share_once():
+    """Where they would be too tall; the axes have the same ends on the page."""
+    figure = render(Drawing("Curves", "", [curve("a"), curve("b"), curve("c")], 330))
+    low = for_paper(figure)
+    at_most_120_mm(low)
+    assert [x["showticklabels"] for x in axes(low, "x")] == [False, False, True]
+    assert [x["title"]["text"] for x in axes(low, "x")] == ["", "", "|x| of the query"]
+    assert len({tuple(x["domain"]) for x in axes(low, "x")}) == 1
+
+    # Another axis keeps its own labels, and so does each panel where there is room.
+    other = render(Drawing("Curves", "", [curve("a"), curve("b", x="steps"), curve("c")], 330))
+    assert all(x["showticklabels"] for x in axes(for_paper(other), "x"))
+    assert all(x["showticklabels"] for x in axes(for_paper(figure, height=math.inf), "x"))
+
+
+def test_the_title_of_a_low_panel_is_broken_in_the_middle():
+    figure = render(Drawing("Curves", "", [curve("a"), curve("b"), curve("c")], 330))
+    titles = {y["title"]["text"] for y in axes(for_paper(figure), "y")}
+    assert titles == {"distance from<br>the end value"}
+    whole = {y["title"]["text"] for y in axes(for_paper(figure, height=math.inf), "y")}
+    assert whole == {"distance from the end value"}
+
+
+def test_curves_stand_in_pairs_at_last_and_rows_of_names_alone():
+    """Pairs are side by side and equally high; a panel with names fills the width."""
+    named = Panel("rows", Axis("error"), rows([f"case {i}" for i in range(8)]), [])
+    named = replace(named, marks=[Points(np.ones(8), np.arange(8))])
+    panels = [curve("a"), curve("b", x="steps"), named]
+    figure = for_paper(render(Drawing("Curves", "", panels, 330)), height=100)
+    assert figure.layout.height <= 100 * MM + 1
+    first, second, third = axes(figure, "x")
+    assert first["domain"][1] < second["domain"][0]
+    assert third["domain"][1] >= second["domain"][1] - 1e-9
+    assert axes(figure, "y")[0]["domain"] == axes(figure, "y")[1]["domain"]
+
+
+def test_a_figure_that_stays_too_tall_is_named_in_a_line(caplog):
+    many = Panel("rows", Axis("error"), rows([f"case {i}" for i in range(60)]), [])
+    many = replace(many, marks=[Points(np.ones(60), np.arange(60))])
+    figure = render(Drawing("Many", "", [many]))
+    for_paper(figure, height=math.inf)
+    for_paper(squares(12, same_y=True))
+    assert not caplog.records
+    tall = for_paper(figure).layout.height / MM
+    (said,) = caplog.records
+    assert f"{tall:.0f} mm tall at a width of 85 mm, where 120 mm were asked for" in said.message
