@@ -7,14 +7,20 @@ Everything is measured in distribution, on two prompts of each unit, at their ow
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from xarray import DataArray, concat
 
+from icl_interp import contrasts
 from icl_interp.analyses import output_unit, relevance
+from icl_interp.analyses.facts import is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, measurement
+from icl_interp.circuits.activations import patch_activations
+from icl_interp.contrasts import Contrast
+from icl_interp.errors import InputError
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe
 from icl_interp.probes.pattern import AttentionPattern
@@ -29,11 +35,15 @@ READ_IN, REST, QUERY = "read-in", "rest", "query"
 # Prompts that roles of heads are scored on: fewer where all their weights together are many.
 ROLES_ON, FEWEST, WEIGHTS = 64, 16, 5_000_000
 SCORES = ("score", "low", "high", "p")
+SHARES = ("share", "low", "high", "q")
+PATCHED_ON = 64  # pairs of prompts
 
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
     """Those that the lab's model has something for."""
     heads = [patterns, roles, relevance.relevance, output_unit.own] if lab.heads else []
+    if lab.heads and _contrast(lab):
+        heads.append(patching)
     if DirectAttribution().refusal(lab.single):
         return [*heads, lens]
     return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]
@@ -91,6 +101,46 @@ def roles(lab: Lab) -> DataArray:
     values = [table[name].to_numpy().reshape(shape) for name in SCORES]
     axes = {"statistic": SCORES, "head": labels, "role": names}
     return make_array(values, axes, "", f"{n_prompts} prompts; {table.attrs['note']}")
+
+
+def _contrast(lab: Lab) -> Contrast | None:
+    """Prompts and those with the labels of other functions; None where no head is patched.
+
+    That is so for a large model, for which it takes minutes, for predictions that are vectors, and
+    for tasks with one function or whose labels are inputs.
+    """
+    if is_large(lab.model) or lab.task.n_targets > 1:
+        return None
+    try:
+        return contrasts.labels(lab.task, n_functions=PATCHED_ON, seed=lab.seed)
+    except InputError:
+        return None
+
+
+@measurement("mechanism/patching")
+def patching(lab: Lab) -> DataArray:
+    """The share of the way to the prediction for other labels that each head carries.
+
+    Of `circuits.patch_activations`, (statistic, head): the share, its interval over functions
+    (95 %), and q over all heads. They are NaN where the prediction does not follow the labels.
+    """
+    contrast = _contrast(lab)
+    labels = relevance.labels(lab)
+    assert contrast is not None  # otherwise nobody asks
+    single = SimpleNamespace(model=lab.single, encoding=lab.encoding)
+    try:
+        table = patch_activations(single, contrast, "z", ("head",), seed=lab.seed)
+        values = [table[name].to_numpy() for name in SHARES]
+    except InputError as error:
+        return _nowhere(labels, str(error))
+    note = f"{len(contrast)} pairs of prompts; {table.attrs['note']}"
+    return make_array(values, {"statistic": SHARES, "head": labels}, "", note)
+
+
+def _nowhere(labels: Sequence[str], why: str) -> DataArray:
+    """No share of any head."""
+    values = np.full((len(SHARES), len(labels)), np.nan)
+    return make_array(values, {"statistic": SHARES, "head": labels}, "", why)
 
 
 @measurement(

@@ -29,8 +29,12 @@ WHERE = (
     "coordinates. Second, what happens when a head's output is replaced by its mean over prompts: "
     "the factor on the squared error, or, for a model that has not learned its task, the change of "
     "the prediction in u, the standard deviation of predictions (of vectors the root of the summed "
-    "variances of coordinates, and the length of the change). Third, the logit lens, which reads "
-    "the residual stream after each layer as the read-out would."
+    "variances of coordinates, and the length of the change). Then, where labels can be changed "
+    "alone, activation patching: the model reads prompts whose labels are those of another "
+    "function, one head's output is taken from the prompt with the old labels, and the share says "
+    "how much of the way back the prediction goes. Heads that only work together carry little "
+    "each, and shares need not add up to 1. Last, the logit lens, which reads the residual stream "
+    "after each layer as the read-out would."
 )
 PATTERNS = (
     "Mean attention weights over prompts in distribution. Tokens are named by what they show: x "
@@ -64,6 +68,9 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
         what = "error, ×" if on_error else "change, u"
         without = _ablated(results[relevance.relevance], on_error)
         maps.append(("Which heads it needs", what, without))
+    patched = results.get(mechanism.patching)
+    if patched is not None and np.isfinite(patched.values).any():
+        maps.append(("Which heads carry it", "share of the change", _carried(patched)))
     panels = [*(_map(*one) for one in maps), _lens(curve)]
     below = "The prediction at the query, in distribution. Layers and heads are counted from 0."
     return Drawing("Where the prediction is made", below, panels, height=230)
@@ -97,6 +104,17 @@ def _ablated(found: DataArray, on_error: bool) -> DataArray:
     It is a factor on the mean error, or else the change of the prediction in units of u.
     """
     values = relevance.without_each(found, on_error)
+    return _by_layer_and_head(values)
+
+
+def _carried(found: DataArray) -> DataArray:
+    """The share of the change that each head carries."""
+    shares = found.sel(statistic="share").values.tolist()
+    return _by_layer_and_head(dict(zip(found.indexes["head"], shares, strict=True)))
+
+
+def _by_layer_and_head(values: Mapping[str, float]) -> DataArray:
+    """Numbers of heads such as "1.2", as a matrix of layers by heads."""
     places = [name.split(".") for name in values]
     layers, heads = (list(dict.fromkeys(place[i] for place in places)) for i in (0, 1))
     numbers = np.array(list(values.values())).reshape(len(layers), len(heads))

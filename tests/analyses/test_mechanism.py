@@ -1,5 +1,6 @@
 """What the section on the mechanism shows, against the cache and against hand-built models."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from helpers import must_fail
 
+from icl_interp import contrasts
 from icl_interp.analyses import mechanism
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments.calibration import TASK
@@ -14,6 +16,8 @@ from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import from_dict, to_dict
+
+OF_HEADS = {"patterns", "relevance", "own", "roles", "patching"}
 
 
 def lab_of(**settings) -> Lab:
@@ -84,6 +88,53 @@ def test_roles_are_known_where_all_prompts_have_one_function(lab):
     assert np.isfinite(found.values).all()
 
 
+def share_carried(share, lab, head):
+    """By hand: the head's vectors of the clean run are put into the run on other labels."""
+    pairs = contrasts.labels(lab.task, n_functions=mechanism.PATCHED_ON, seed=lab.seed)
+    clean, corrupted = (lab.tokens(one).double() for one in (pairs.clean, pairs.corrupted))
+    name = f"blocks.{head[0]}.attn.hook_z"
+    _, cache = lab.model.run_with_cache(clean)
+
+    def put(z, hook):
+        z = z.clone()
+        z[:, :, head[1]] = cache[name][:, :, head[1]]
+        return z
+
+    end = lab.model(clean)[:, -1, 0]
+    start = lab.model(corrupted)[:, -1, 0]
+    patched = lab.model.run_with_hooks(corrupted, fwd_hooks=[(name, put)])[:, -1, 0]
+    way = end - start
+    by_hand = float(((patched - start) * way).sum() / way.square().sum())
+    assert share == pytest.approx(by_hand, abs=1e-5)
+
+
+def test_each_head_is_patched_from_prompts_with_other_labels(lab):
+    found = lab.measure(mechanism.patching)
+    for head in ((0, 1), (1, 2)):
+        share = float(found.sel(statistic="share", head=f"{head[0]}.{head[1]}"))
+        share_carried(share, lab, head)
+        must_fail(share_carried, share, lab, (head[0], 0))
+    assert (found.sel(statistic="low") <= found.sel(statistic="share")).all()
+
+
+def test_no_share_where_a_prediction_does_not_follow_the_labels(lab):
+    still = copy.deepcopy(lab.model)
+    torch.nn.init.zeros_(still.unembed.W_U)
+    one = Lab(still, TASK, lab.encoding, n_units=16, n_contexts=2)
+    found = one.measure(mechanism.patching)
+    assert np.isnan(found.values).all()
+    assert "hardly differs" in found.attrs["note"]
+
+
+def test_who_cannot_be_patched_is_not_asked(lab, monkeypatch):
+    """One function has no other labels; a large model would take minutes."""
+    single = Lab(lab.model, replace(TASK, n_tasks=1), lab.encoding, n_units=16, n_contexts=2)
+    assert mechanism.patching not in mechanism.measurements(single)
+    assert mechanism.patching in mechanism.measurements(lab)
+    monkeypatch.setattr(mechanism, "is_large", lambda model: True)
+    assert mechanism.patching not in mechanism.measurements(lab)
+
+
 def test_shares_name_every_part_and_add_up_to_one(lab):
     found = lab.measure(mechanism.attribution)
     heads = [f"head {layer}.{head}" for layer in range(2) for head in range(3)]
@@ -123,11 +174,11 @@ def test_the_lens_ends_at_the_models_own_prediction(lab):
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({}, {"patterns", "attribution", "lens", "relevance", "own", "roles"}),
-        ({"norm_position": "post"}, {"patterns", "lens", "relevance", "own", "roles"}),
-        ({"normalization_type": "Tanh"}, {"patterns", "lens", "relevance", "own", "roles"}),
+        ({}, {*OF_HEADS, "attribution", "lens"}),
+        ({"norm_position": "post"}, {*OF_HEADS, "lens"}),
+        ({"normalization_type": "Tanh"}, {*OF_HEADS, "lens"}),
         ({"mlp_only": True}, {"attribution", "lens"}),
-        ({"attn_only": True}, {"patterns", "attribution", "lens", "relevance", "own", "roles"}),
+        ({"attn_only": True}, {*OF_HEADS, "attribution", "lens"}),
     ],
 )
 def test_every_model_is_asked_what_it_has_something_for(settings, names):

@@ -50,6 +50,7 @@ LAYERS = {
 }
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
+    "analyses": {"circuits"},
     "batch": {"report", "reproduction"},
     "console": {"errors"},
     "devices": {"errors"},
