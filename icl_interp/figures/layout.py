@@ -390,6 +390,8 @@ def _height(draft: Draft, drawing: Drawing, size: Size, highest: float, share: f
         asked = min(asked, highest)
     if share < 1:
         asked = max(share * asked, max(map(size.look.width, draft.y_title), default=0.0))
+
+    # Labels of rows have a line each.
     if draft.y.matrix is not None and size.narrow and draft.labelled:
         written = math.ceil(len(draft.y.matrix) / draft.y.settings()["dtick"])
         asked = max(asked, TICK * size.line * written)

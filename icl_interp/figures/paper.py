@@ -8,6 +8,7 @@ tall, panels are lower, label an axis that they share once, and at last stand in
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError, logger, shown, unknown
+from icl_interp.figures.drawing import Drawing
 from icl_interp.figures.fitting import Size
 from icl_interp.figures.letters import MM, Style, scaled, template_of, without_tags
 from icl_interp.figures.render import alone, drawing_of, render
@@ -64,23 +65,27 @@ def for_paper(
         drawing = steps.first
     if drawing is not None:
         shown_alone = drawing if panel is None else alone(drawing, panel)
-        printed = render(shown_alone, Size(size, look, titled=False, tallest=height * MM))
-        tall = printed.layout.height / MM
-        if tall > height + 1:
-            log.warning(
-                "this figure is %.0f mm tall at a width of %.0f mm, where %g mm were asked for: "
-                'width="page" or one panel makes it lower',
-                tall,
-                size / MM,
-                height,
-            )
-        return printed
+        return _drawn(shown_alone, Size(size, look, titled=False, tallest=height * MM))
     if panel is not None:
         raise InputError(
             "this figure was drawn or changed by hand, so that its panels are not known: leave out "
             "panel, or choose the panel first and then change the figure"
         )
     return _by_hand(figure, size, look)
+
+
+def _drawn(drawing: Drawing, size: Size) -> Figure:
+    """The figure; a warning tells where it is taller than asked for."""
+    figure = render(drawing, size)
+    if figure.layout.height > size.tallest + MM:
+        log.warning(
+            "this figure is %.0f mm tall at a width of %.0f mm, where %g mm were asked for: "
+            'width="page" or one panel makes it lower',
+            figure.layout.height / MM,
+            size.width / MM,
+            size.tallest / MM,
+        )
+    return figure
 
 
 def _pixels(width: str | float) -> float:

@@ -1,5 +1,10 @@
 """Sweeps: which runs a file asks for, and what comes of them."""
 
+import importlib.util
+import random
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from helpers import must_fail
@@ -113,3 +118,54 @@ def test_a_run_that_fails_in_a_group_is_named(tmp_path):
     assert list(found.failed) == [asked.runs[2].name]
     assert "is not empty and holds no run" in found.failed[asked.runs[2].name]
     assert list(found.table["state"]) == ["done", "done", "failed", "done"]
+
+
+@pytest.fixture
+def kill_sweep():
+    """The tool."""
+    file = Path(__file__).parents[2] / "tools" / "kill_sweep.py"
+    spec = importlib.util.spec_from_file_location("kill_sweep", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_loses_nothing_and_repeats_nothing(
+    kill_sweep, tmp_path, monkeypatch
+):
+    """Twice in the middle of a training; `tools/kill_sweep.py` does so fifty times."""
+    plan = tmp_path / "sweep.yaml"
+    longer = TEXT.replace("steps: 4", "steps: 600").replace(
+        "checkpoint_every: 2", "checkpoint_every: 20"
+    )
+    plan.write_text(longer.replace("[1.0e-3, 1.0e-5]", "[1.0e-3]"))
+    peace = tmp_path / "peace"
+    killed = tmp_path / "killed"
+    kill_sweep.finish(plan, peace, kill_sweep.LOCAL)
+
+    def saved():
+        states = killed.rglob("training_state.safetensors")
+        return max((path.stat().st_mtime_ns for path in states), default=0)
+
+    def until_a_state_is_saved(runner, stream):
+        before = saved()
+        while saved() == before and runner.poll() is None:
+            time.sleep(0.01)
+        return runner.poll() is not None
+
+    monkeypatch.setattr(kill_sweep, "waited", until_a_state_is_saved)
+    counted = kill_sweep.killed_locally(plan, killed, 2, random.Random(0))
+    assert sum(counted.values()) == 2
+    kill_sweep.finish(plan, killed, kill_sweep.LOCAL)
+    kill_sweep.compare(peace, killed)
+
+    # One weight that differs, and a run that is not there, are seen.
+    weights = next(killed.rglob("model.safetensors"))
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(SystemExit, match="has other weights"):
+        kill_sweep.compare(peace, killed)
+    weights.unlink()
+    with pytest.raises(SystemExit, match="holds other runs"):
+        kill_sweep.compare(peace, killed)
