@@ -14,6 +14,9 @@ from icl_interp.jobs.job import End, Job
 from icl_interp.jobs.table import shown
 from icl_interp.plain_yaml import parse_yaml
 
+VANISHED = (
+    "it ended, but its folder holds no result: was it removed, or is it on a disk that is gone?"
+)
 ENGINES = {"local": "local", "ray": "on_ray", "slurm": "on_slurm"}
 
 
@@ -93,11 +96,11 @@ def run(
         if job.end().state != "done":
             job.begin_again()
             missing.append(job)
-    gone: dict[Path, str] = {}  # reasons that a folder could not keep
+    told: dict[Path, str] = {}  # what the engine said of each that ended, which a folder may lose
     with shown(jobs, table and bool(missing)) as ended:
         for job, lost in engine.run(missing) if missing else ():
+            told[job.folder] = lost
             if lost and job.state != "done":
-                gone[job.folder] = lost
                 with contextlib.suppress(InputError):
                     job.fail(lost)
             ended(job)
@@ -106,8 +109,8 @@ def run(
     ends = []
     for job in jobs:
         end = job.end()
-        if end.state == "waiting" and job.folder in gone:
-            end = End(job, "failed", reason=gone[job.folder])
+        if end.state == "waiting" and job.folder in told:
+            end = End(job, "failed", reason=told[job.folder] or VANISHED)
         ends.append(end)
     return ends
 

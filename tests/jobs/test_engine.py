@@ -1,5 +1,6 @@
 """Jobs: what is missing is made, what is done is not repeated, and a failure stops no other."""
 
+import shutil
 import sys
 from dataclasses import replace
 from itertools import count
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from icl_interp import jobs
 from icl_interp.errors import InputError
 from icl_interp.experiments.calibration import CONSTRUCTIONS
-from icl_interp.jobs import HERE, Engine, Job, job, local
+from icl_interp.jobs import HERE, Engine, Job, engine, job, local
 from icl_interp.jobs.table import Progress
 
 TWO = Engine("local", {"processes": 2})
@@ -101,6 +102,19 @@ def test_a_folder_that_cannot_be_written_costs_its_own_job_only(tmp_path):
     ends = jobs.run(work_of(tmp_path, range(3)))
     assert [end.state for end in ends] == ["failed", "done", "done"]
     assert "File exists" in ends[0].reason
+
+
+def test_a_folder_that_vanishes_is_said_in_a_line(tmp_path):
+    """As that of a disk that is gone while a job is at work."""
+
+    def remove(name):
+        if name == "0":
+            shutil.rmtree(tmp_path / "jobs" / "0")
+
+    ends = jobs.run(work_of(tmp_path, range(2)), watch=remove)
+    assert [end.state for end in ends] == ["failed", "done"]
+    assert ends[0].reason == engine.VANISHED
+    assert [end.result for end in jobs.run(work_of(tmp_path, range(2)))] == [0, 1]
 
 
 def test_a_command_is_a_job(tmp_path):
