@@ -230,7 +230,7 @@ def reshaped(answers: Answers) -> Float[np.ndarray, "algorithm arm unit prompt"]
         reading, out = values - answers.mean, np.empty_like(values)
         for part in (first, ~first):
             x, y = reading[:, ~part].ravel(), target[:, ~part].ravel()
-            order = np.array_split(x.argsort(kind="stable"), N_BINS)
+            order = np.array_split(x.argsort(kind="stable"), min(N_BINS, len(x)))
             knots = np.array([[x[rows].mean(), y[rows].mean()] for rows in order])
             out[:, part] = answers.mean[:, part] + np.interp(reading[:, part], *knots.T)
         found.append(out)
