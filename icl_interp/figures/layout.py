@@ -176,10 +176,10 @@ def _arrangements(drawing: Drawing, size: Size) -> Iterator[list[Place]]:
         InputError: a panel has no room at this width, even below all others.
     """
     yield _places(drawing, size)
-    most = min(drawing.columns or len(drawing.panels), len(drawing.panels))
-    fewest = 1 if size.narrow else most
-    if size.narrow and not drawing.same_y:
-        most = 1
+    most = len(drawing.panels)
+    fewest = 1 if size.narrow else min(drawing.columns or most, most)
+    if not drawing.same_y:
+        most = fewest
     for share in HEIGHTS:
         for columns in range(fewest, most + 1):
             places = _in_rows(drawing, size, _rows(len(drawing.panels), columns), share)

@@ -42,7 +42,8 @@ def shift_errors(results: Results, findings: Sequence[Finding], facts: Facts) ->
     left = Panel("Errors", ERROR, side, _errors(result))
     right = Panel("Beside the bar", OVER_BAR, side, _bar(result))
     below = tested_by("shift_errors", findings)
-    return Drawing("Prompts of another law than in training", below, [left, right])
+    title = "Prompts of another law than in training"
+    return Drawing(title, below, [left, right], same_y=True)
 
 
 FIGURE = ReportFigure(
