@@ -1,0 +1,17 @@
+"""The dial of `newton`, for the power curve of its first claim."""
+
+import functools
+
+from icl_interp.experiments.power import Dial
+from icl_interp.studies.newton.constructions import weights
+
+DIALS: tuple[Dial, ...] = (
+    Dial(
+        "share of a layer's step with an M that is three iterations ahead of the layer before",
+        weights.LINEAR,
+        "with none of it every layer takes the same preconditioned step",
+        functools.partial(weights.ahead, 4, 3),
+        (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0),
+        "line",
+    ),
+)
