@@ -23,4 +23,11 @@ STUDY = Study(
     dials=DIALS,
     models=("softmax_fixed_20",),
     folder=Path(__file__).parent,
+    exceptions={
+        ("edits", f"{name} after unread coordinates, one a head (large)"): (
+            "What every head writes can be read there, whether or not the model reads it. The "
+            "claims are about what can be read."
+        )
+        for name in ("newton.iterations_linear", "newton.three_iterations")
+    },
 )

@@ -63,7 +63,9 @@ def excluded(facts: Facts) -> str | None:
     """Why a model has no trend over layers."""
     reason = needs_linear_functions(facts)
     if reason is None and facts.config.n_layers < FEWEST:
-        return f"The claim is about a trend over layers, and fewer than {FEWEST} have none."
+        return (
+            f"The claim is about a trend over layers, which takes {FEWEST}; this model has fewer."
+        )
     return reason
 
 
@@ -97,8 +99,8 @@ def shape(k: Float[np.ndarray, "*batch layer"]) -> tuple[np.ndarray, np.ndarray,
 
     The first two are in units of the third; they are 1 where k does not grow.
 
-    >>> [np.round(shape(k)[:2], 9).tolist() for k in (np.arange(3.0), np.log2([1.0, 2.0, 3.0]))]
-    [[0.0, 0.0], [1.0, 1.0]]
+    >>> [found.round(9) for found in shape(np.stack([np.arange(3.0), np.log2([1.0, 2.0, 3.0])]))]
+    [array([0., 1.]), array([0., 1.]), array([0.32192809, 0.20751875])]
     """
     share = np.linspace(0, 1, k.shape[-1])
     first = k[..., :1]

@@ -1,5 +1,6 @@
 """The iterate that is nearest to each layer of the bundled softmax models (Fu et al., Figure 3)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from icl_interp.analyses.criterion import Estimate
@@ -11,7 +12,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.newton.claims import iterations
-from icl_interp.studies.newton.measurements.iterates import iterates
+from icl_interp.studies.newton.measurements.iterates import NEWTON, iterates
 
 SOURCE = "Fu, Chen, Jia & Sharan (2023), Figure 3, by another measure of what is near"
 MODELS = ("softmax_fixed_14", "softmax_fixed_20", "softmax_fixed_no_positions")
@@ -42,17 +43,23 @@ def run(setup: Setup) -> dict[str, Result]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Both claims of each model."""
-    found: dict[str, dict[str, Estimate]] = {}
+    """Of each model Newton's best iterates, and what both claims say of it."""
+    trends: dict[str, dict[str, Estimate]] = {}
     for row in rows_of(results, "trends"):
         name = row["quantity"]
-        its = found.setdefault(row["model"], {})
+        its = trends.setdefault(row["model"], {})
         its[name] = Estimate(name, row["value"], row["low"], row["high"])
+    best: dict[str, list[str]] = {}
+    for row in rows_of(results, "layers"):
+        if row["rival"] == NEWTON:
+            best.setdefault(row["model"], []).append(f"{row['k']:.1f}")
     lines = []
-    for model, evidence in found.items():
+    for model, evidence in trends.items():
+        words = f"Newton's best iterates are {', '.join(best[model])} by layer."
         for claim in iterations.CLAIMS:
-            words = f"{model}, {claim.id}: {evidence[iterations.LAYERS].value:.0f} layers count."
-            lines.append(Statement(words, claim.criterion, evidence))
+            rule = replace(claim.criterion, terms="")
+            line = Statement(f"{model}, {claim.id}: {words}", rule, evidence)
+            lines.append(line)
     return tuple(lines)
 
 

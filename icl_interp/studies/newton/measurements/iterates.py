@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.facts import is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.base import INPUTS
@@ -33,10 +32,9 @@ DESCENT = "descent"
 POWERS = {NEWTON: 2, DESCENT: 1}  # of the eigenvalue in what a step leaves
 EXPONENTS = np.arange(-1.0, 12.25, 0.5)  # k; below 0 for rates that are smaller than those asked
 TRUTH = "f(x)"
-N_TUNING = 1024  # functions that read-outs and rates are fitted on, and of a large model
-N_TUNING_LARGE = 512
-UNITS = 64  # what intervals resample: groups of functions
-GROUP = 8
+TUNING = 8  # functions for each unit of the lab that read-outs and rates are fitted on
+GROUP = 4  # ... and others that these are judged on: together they are a unit of the intervals
+PENALTY = 1e-9  # of read-outs, which a change of coordinates of the stream must not change
 # The rate a, in units of 1 / (largest eigenvalue of all prompts)^power; "own" takes that of each
 # prompt. Smaller ones are not asked: with more iterates they do nearly the same.
 RATES = ("own", 1.0, 0.84, 0.71, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)
@@ -144,7 +142,7 @@ class Sample(NamedTuple):
         spectra, moments, queries = zip(*parts, strict=True)
         seen = Diagonal(torch.cat(spectra, 1), torch.cat(moments, 1), torch.cat(queries, 1))
         turned = Diagonal(*(part.transpose(0, 1) for part in seen))
-        return cls(truth[:, asked].T, turned, len(drawn) - UNITS * GROUP)
+        return cls(truth[:, asked].T, turned, TUNING * lab.n_units)
 
     def read(self, each: Float[Tensor, "length function width"]) -> Tensor:
         """The read-out of a stream or an iterate, (length, function)."""
@@ -152,7 +150,7 @@ class Sample(NamedTuple):
         fitted_on = each[:, some].flatten(0, 1)
         known = self.truth[:, some].reshape(-1, 1)
         asked = each.flatten(0, 1)
-        found = read_out(fitted_on, known, asked)
+        found = read_out(fitted_on, known, asked, PENALTY)
         return found.view(self.truth.shape)
 
     def path(self, power: int, rate: float | str) -> Float[Tensor, "exponent length function"]:
@@ -195,9 +193,8 @@ def iterates(lab: Lab) -> DataArray:
     Axes are (depth, comparison, unit): from f(x), then from the iterates of each family (`row_of`).
     Depth counts the blocks passed. A unit is a group of functions.
     """
-    tuning = N_TUNING_LARGE if is_large(lab.model) else N_TUNING
-    stream = generator(lab.seed, "newton")
-    drawn = lab.task.sample(tuning + UNITS * GROUP, stream, dtype=torch.float64)
+    n_functions = (TUNING + GROUP) * lab.n_units
+    drawn = lab.task.sample(n_functions, generator(lab.seed, "newton"), dtype=torch.float64)
     asked = lengths(lab)
     sample = Sample.of(lab, drawn, asked)
     said = torch.stack([sample.read(each) for each in _streams(lab, drawn, asked)])
@@ -213,13 +210,14 @@ def iterates(lab: Lab) -> DataArray:
         compared.append(path)
 
     # Mean squares of a unit, on the functions that nothing was fitted on.
-    apart = _squares(said, torch.cat(compared))[..., tuning:].mean(2)
-    by_unit = apart.unflatten(-1, (UNITS, GROUP)).mean(-1)
-    shares = by_unit / sample.truth[:, tuning:].square().mean()
+    judging = slice(sample.tuning, None)
+    apart = _squares(said, torch.cat(compared))[..., judging].mean(2)
+    by_unit = apart.unflatten(-1, (-1, GROUP)).mean(-1)
+    shares = by_unit / sample.truth[:, judging].square().mean()
     axes = {"depth": tuple(range(len(said))), "comparison": tuple(names)}
     examples = ", ".join(map(str, asked))
-    note = f"{examples} examples; {UNITS} units of {GROUP} functions; rates {', '.join(rates)}"
-    return make_array(shares.numpy(), {**axes, "unit": tuple(range(UNITS))}, note=note)
+    note = f"{examples} examples; units of {GROUP} functions; rates {', '.join(rates)}"
+    return make_array(shares.numpy(), {**axes, "unit": tuple(range(lab.n_units))}, note=note)
 
 
 def _streams(
