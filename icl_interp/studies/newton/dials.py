@@ -11,7 +11,7 @@ DIALS: tuple[Dial, ...] = (
         weights.LINEAR,
         "with none of it every layer takes the same preconditioned step",
         functools.partial(weights.ahead, 4, 3),
-        (0.0, 0.2, 0.4, 0.7, 1.0),
+        (0.0, 0.3, 0.6, 1.0),
         "line",
     ),
 )

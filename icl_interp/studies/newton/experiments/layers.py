@@ -44,6 +44,7 @@ def run(setup: Setup) -> dict[str, Result]:
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Of each model Newton's best iterates, and what both claims say of it."""
+    # The numbers of each model, and its iterates by layer in words.
     trends: dict[str, dict[str, Estimate]] = {}
     for row in rows_of(results, "trends"):
         name = row["quantity"]
