@@ -6,28 +6,24 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.newton.claims.iterations import CLAIMS
 from icl_interp.studies.newton.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.newton.dials import DIALS
-from icl_interp.studies.newton.experiments.all import EXPERIMENTS
-from icl_interp.studies.newton.figures import layers
-from icl_interp.studies.newton.figures.all import DRAWINGS
+from icl_interp.studies.newton.figures.nearest_iterates import FIGURE
 
+READABLE = (
+    "What every head writes can be read there, whether or not the model reads it. The claims are "
+    "about what can be read."
+)
 STUDY = Study(
     "newton",
     "Fu, Chen, Jia & Sharan (2023), Transformers learn higher-order optimization methods for "
-    "in-context learning: a study with linear models (in print as: Transformers learn to achieve "
-    "second-order convergence rates for in-context linear regression)",
+    "in-context learning: a study with linear models",
     claims=CLAIMS,
-    figures={"newton_iterates": layers.FIGURE},
-    experiments=EXPERIMENTS,
-    drawings=DRAWINGS,
+    figures={"newton_iterates": FIGURE},
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("softmax_fixed_20",),
     folder=Path(__file__).parent,
     exceptions={
-        ("edits", f"{name} after unread coordinates, one a head (large)"): (
-            "What every head writes can be read there, whether or not the model reads it. The "
-            "claims are about what can be read."
-        )
-        for name in ("newton.iterations_linear", "newton.three_iterations")
+        ("edits", f"{claim.id} after unread coordinates, one a head (large)"): READABLE
+        for claim in CLAIMS
     },
 )

@@ -17,10 +17,10 @@ from icl_interp.studies.newton.claims.iterations import LINEAR_CLAIM, THREE_CLAI
 from icl_interp.studies.newton.measurements.iterates import (
     DESCENT,
     EXPONENTS,
+    NAMES,
     NEWTON,
     TRUTH,
     iterates,
-    row_of,
 )
 from icl_interp.tasks import LinearRegression, Normal
 
@@ -44,8 +44,8 @@ def stored(newton, descent, errors, near=0.01, noise=1e-4):
     columns = [np.array([1.0, *errors])]
     for family, k in ((NEWTON, newton), (DESCENT, descent)):
         best = np.array([0.0, *k])
+        names += NAMES[family]
         for exponent in EXPONENTS:
-            names.append(row_of(family, exponent))
             columns.append(near + 0.02 * (exponent - best) ** 2)
     values = np.stack(columns, 1)[..., None] * (1 + noise * draw.normal(size=64))
     axes = {"depth": tuple(range(len(errors) + 1)), "comparison": tuple(names)}
@@ -73,19 +73,28 @@ def test_a_line_in_k_deviates_by_0_and_a_line_in_its_power_by_1():
     check((3.0, 2.0, 1.0), 1.0, 1.0)
     must_fail(check, STEPS, 0.0, 0.0)
     # Faster than exponential growth bends the other way; a jump is no line, and does not bend.
-    line, bend, _ = iterations.shape(np.array([[0.0, 0.0, 0.0, 6.0]]))
+    line, bend = iterations.shape(np.array([[0.0, 0.0, 0.0, 6.0]]))
     assert line > 1
     assert bend < -1
-    line, bend, _ = iterations.shape(np.array([[0.0, 0.0, 6.0, 6.0]]))
+    line, bend = iterations.shape(np.array([[0.0, 0.0, 6.0, 6.0]]))
     assert line > iterations.BENT
     assert abs(bend) < line
 
 
-def test_the_room_is_how_far_both_lines_are_apart():
-    """Of three layers log2((1 + r) / 2) - log2(r) / 2 for a ratio of r."""
-    for ratio in (3.0, 64.0):
-        _, _, room = iterations.shape(np.array([[0.0, 1.0, np.log2(ratio)]]))
-        assert room == pytest.approx(np.log2((1 + ratio) / 2) - np.log2(ratio) / 2)
+def test_what_hardly_grows_does_not_grow():
+    """The lines of three layers are log2((1 + r) / 2) - log2(r) / 2 apart for a ratio of r."""
+
+    def check(ratio, expected):
+        growth = np.log2(ratio)
+        line, bend = iterations.shape(np.array([[5.0, 5 + growth / 2, 5 + growth]]))
+        assert line == pytest.approx(expected, abs=1e-9)
+        assert bend == pytest.approx(expected, abs=1e-9)
+
+    # That is 0.05 at a ratio of 1.70.
+    assert np.log2((1 + 1.7) / 2) - np.log2(1.7) / 2 == pytest.approx(iterations.ROOM, abs=1e-3)
+    check(1.75, 0.0)
+    check(1.65, 1.0)
+    must_fail(check, 1.65, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -108,39 +117,55 @@ def test_growth_decides_the_first_claim_and_its_rate_the_second(newton, descent,
     must_fail(check, "not_applicable", three)
 
 
-def test_what_is_near_nothing_is_open():
-    for near, expected in ((0.01, "supported"), (0.06, "inconclusive"), (0.5, "inconclusive")):
+def test_what_is_near_no_iterate_of_newton_is_none():
+    def check(near, expected):
         assert verdict(LINEAR_CLAIM, LINE, LINE, FALLING, near=near)[0] == expected
-    assert "from every iterate" in verdict(LINEAR_CLAIM, LINE, LINE, FALLING, near=0.06)[1]
+        assert verdict(THREE_CLAIM, LINE, LINE, FALLING, near=near)[0] == expected
+
+    check(0.01, "supported")
+    check(0.06, "inconclusive")
+    check(0.5, "contradicted")
+    must_fail(check, 0.5, "supported")
 
 
 def test_layers_count_from_the_first_that_says_something_to_the_first_that_is_settled():
-    def middle(errors):
-        return iterations.middle(stored(LINE, LINE, errors))
+    def check(errors, expected):
+        assert iterations.middle(stored(LINE, LINE, errors)) == expected
 
-    assert middle(FALLING) == [1, 2, 3, 4]
-    assert middle((0.95, 0.5, 0.3, 0.1)) == [2, 3, 4]
-    assert middle((0.8, 0.3, 0.1, 0.1)) == [1, 2, 3]
-    assert middle((1.0, 1.0, 1.0, 0.1)) == [4]
-    assert middle((1.0, 1.0, 1.0, 1.0)) == []
+    check(FALLING, [1, 2, 3, 4])
+    check((0.95, 0.5, 0.3, 0.1), [2, 3, 4])
+    must_fail(check, (0.95, 0.5, 0.3, 0.1), [1, 2, 3, 4])
+    check((0.8, 0.3, 0.1, 0.1), [1, 2, 3])
+    must_fail(check, (0.8, 0.3, 0.1, 0.1), [1, 2, 3, 4])
+    check((1.0, 1.0, 1.0, 0.1), [4])
+    check((1.0, 1.0, 1.0, 1.0), [])
     # Two layers have no trend.
     found = verdict(LINEAR_CLAIM, LINE, LINE, (0.95, 0.95, 0.3, 0.1))
     assert found[0] == "inconclusive"
     assert "(2, 3 needed)" in found[1]
 
 
-def test_steps_that_hardly_grow_tell_nothing():
-    flat = tuple(np.log2([100.0, 101.0, 102.0, 103.0]))
-    found = verdict(LINEAR_CLAIM, flat, flat, FALLING)
-    assert found[0] == "inconclusive"
-    assert "doublings apart" in found[1]
-
-
 def test_who_is_not_asked():
     assert LINEAR_CLAIM.exclusion(facts()) is None
-    assert "fewer" in (LINEAR_CLAIM.exclusion(facts(n_layers=2)) or "")
+    assert "under 3" in (LINEAR_CLAIM.exclusion(facts(n_layers=2)) or "")
     other = facts(replace(TASK, query=Normal(3)))
     assert "like the examples" in (THREE_CLAIM.exclusion(other) or "")
+
+
+def test_the_table_has_the_best_iterate_of_each_layer_and_its_distance():
+    table = iterations.by_layer(stored(LINE, STEPS, FALLING)).set_index(["family", "layer"])
+
+    def check(family, k):
+        mine = table.loc[family]
+        np.testing.assert_allclose(mine["k"], k, atol=1e-2)
+        assert (mine["low"] <= mine["k"]).all()
+        assert (mine["k"] <= mine["high"]).all()
+        np.testing.assert_allclose(mine["error"], FALLING, atol=1e-3)
+        assert mine["D"].between(0.0099, 0.0115).all()  # 0.01, and up to 0.02 / 16 of the grid
+
+    check(NEWTON, LINE)
+    check(DESCENT, STEPS)
+    must_fail(check, NEWTON, STEPS)
 
 
 @pytest.mark.slow
