@@ -1,8 +1,8 @@
 """Which algorithm does a model run? `icl_interp.algorithm(checkpoint)` compares it with rivals.
 
 `rivals` lists the rivals and tunes each, `subject` asks the model, `distances` measures with
-intervals, `layers` reads what each layer's stream says, `designs` searches for prompts that tell
-two rivals apart, `figure` draws, `report` holds what was found and says it, `run` is the one call.
+intervals, `designs` searches for prompts that tell two rivals apart, `figure` draws, `report` holds
+what was found and says it, `run` is the one call.
 """
 
 from icl_interp.algorithms.designs import Design, search

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.algorithms import designs, layers
+from icl_interp.algorithms import designs
 from icl_interp.algorithms.distances import (
     NEGLIGIBLE,
     Distances,
@@ -27,6 +27,7 @@ from icl_interp.checkpoints import foreign, store
 from icl_interp.errors import InputError, logger, whole
 from icl_interp.models.tokens import Encoding
 from icl_interp.predictors import adapters
+from icl_interp.probes import read_outs
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, table_of_rows
@@ -294,7 +295,7 @@ def _by_layer(
     if subject.checkpoint is None:
         return None
     values = task.targets(tuning.parameters, tuning.xs)[:, -1]
-    read = layers.by_layer(subject.streams(tuning), values, subject.streams(judging))
+    read = read_outs.by_layer(subject.streams(tuning), values, subject.streams(judging))
     queries = _at(said, -1)
     columns = []
     for each in read:

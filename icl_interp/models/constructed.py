@@ -99,13 +99,14 @@ def gd_plus_plus(
 def newton(n_points: int, steps: int, start: float, dim: int) -> HookedTransformer:
     """Newton's iteration M <- 2 M - M S M from M = start S, then <x_query, M h>: steps + 2 layers.
 
-    A token holds x, y and z = M x / 2^t after t iterations. The first layer writes start S x into
-    z. In an iteration every token takes 2^t times the mean of z_i <x_i, z> off its z, which is
-    Newton's step but for a factor of 2. That factor is made up for in the last layer, which takes
-    the mean of y_i <x_i, z_query>. No token needs an MLP.
+    A token holds x, the residual y - <w, x>, and z = M x / 2^t after t iterations. The first layer
+    writes start S x into z. The second takes <x, M h> off the residual. Every further layer takes
+    <x, M (h - S w)> off it, which is Newton's step for w = M h, and 2^t times the mean of
+    z_i <x_i, z> off z, which is the step for M but for a factor of 2. No token needs an MLP. After
+    t + 2 layers the query's residual is iterate t, negated.
 
     Source: after Fu et al. (2023), Theorem 5.1, whose transformer keeps M x_i in its tokens as
-    well; the halves, which save the MLP, are this package's.
+    well; the halves, which save the MLP, and the residuals are this package's.
 
     Args:
         n_points: of a prompt, the query included.
@@ -116,26 +117,24 @@ def newton(n_points: int, steps: int, start: float, dim: int) -> HookedTransform
     >>> newton(9, 3, 0.05, 3).cfg.n_layers
     5
     """
-    model = _stacked(n_points, range(steps + 2), 2 * dim + 2, dim)
+    model = _stacked(n_points, range(steps + 2), 2 * dim + 1, dim)
     x = slice(0, dim)
     y = dim
     z = slice(dim + 1, 2 * dim + 1)
     one = _matrix(1, dim)
-    # Every layer compares the examples' x with a token's x at first, and with its z from then on.
-    layers = [block.attn for block in model.blocks]
-    for attention in layers:
+    # The first layer compares the examples' x with a token's x, and the others with its z.
+    first, *others = [block.attn for block in model.blocks]
+    _set(first.W_K, x, x, one)
+    _set(first.W_Q, x, x, one)
+    _set(first.W_V, x, z, start * one)
+    for place, attention in enumerate(others):
         _set(attention.W_K, x, x, one)
-        compared = x if attention is layers[0] else z
-        _set(attention.W_Q, compared, x, one)
-    # What each layer writes.
-    _set(layers[0].W_V, x, z, start * one)
-    factor = -0.5
-    for attention in layers[1:-1]:
-        _set(attention.W_V, z, z, factor * one)
-        factor = 2 * factor
-    last = layers[-1]
-    _set(last.W_V, y, -1, 2.0**steps)
-    _set(model.unembed.W_U, -1, 0, 1)
+        _set(attention.W_Q, z, x, one)
+        done = max(place - 1, 0)  # iterations that M has behind it
+        _set(attention.W_V, y, y, -(2.0**done))
+        if place > 0:
+            _set(attention.W_V, z, z, -(2.0 ** (done - 1)) * one)
+    _set(model.unembed.W_U, y, 0, -1)
     return model
 
 

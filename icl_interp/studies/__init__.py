@@ -17,6 +17,7 @@ from icl_interp.studies.heads.study import STUDY as HEADS
 from icl_interp.studies.limits.study import STUDY as LIMITS
 from icl_interp.studies.linear_attention.study import STUDY as LINEAR_ATTENTION
 from icl_interp.studies.lipschitz.study import STUDY as LIPSCHITZ
+from icl_interp.studies.newton.study import STUDY as NEWTON
 from icl_interp.studies.robustness.study import STUDY as ROBUSTNESS
 
 # In the order of reports.
@@ -30,6 +31,7 @@ BUNDLED = (
     GRADIENT_DESCENT,
     DIVERSITY,
     DISPERSION,
+    NEWTON,
 )
 
 for study in BUNDLED:

@@ -53,6 +53,24 @@ def test_newton(steps):
     must_fail(check, constructed.newton(9, steps, 0.03, 3), NewtonInverse(INPUTS, steps + 1, 0.03))
 
 
+def test_every_layer_of_newton_holds_an_iterate():
+    """After t + 2 layers the query's residual is iterate t, negated; after one there is none."""
+    model = constructed.newton(9, 3, 0.03, 3)
+    names = [f"blocks.{layer}.hook_resid_post" for layer in range(5)]
+    with torch.no_grad():
+        _, cache = model.run_with_cache(Stacked().encode(PROMPTS), names_filter=names)
+    first, *others = [-cache[name][:, -1, 3] for name in names]
+    assert float(first.abs().max()) < 1e-12
+
+    def holds(said, t):
+        expected = NewtonInverse(INPUTS, t, 0.03).predict(PROMPTS)[:, -1, 0]
+        torch.testing.assert_close(said, expected, rtol=0, atol=1e-10)
+
+    for t, said in enumerate(others):
+        holds(said, t)
+        must_fail(holds, said, t + 1)
+
+
 def test_a_model_needs_a_step():
     with pytest.raises(InputError, match="one step at least"):
         constructed.descent(9, (), 3)

@@ -13,6 +13,7 @@ def read_out(
     stream: Float[Tensor, "batch d_model"],
     values: Float[Tensor, "batch target"],
     asked: Float[Tensor, "other d_model"],
+    penalty: float = PENALTY,
 ) -> Float[Tensor, "other target"]:
     """Values read off a stream by the affine map that fits them best on other prompts.
 
@@ -23,6 +24,7 @@ def read_out(
         stream: of the prompts that the read-out is fitted on.
         values: f(x_query) of these.
         asked: the stream of the prompts that it is read off.
+        penalty: of the ridge regression; next to none makes it the same in all coordinates.
     """
     centre = stream.mean(0)
     spread = stream.std(0)
@@ -30,7 +32,7 @@ def read_out(
     columns = (stream - centre) / spread
     middle = values.mean(0)
     identity = torch.eye(columns.shape[1], dtype=columns.dtype)
-    gram = columns.T @ columns + PENALTY * len(columns) * identity
+    gram = columns.T @ columns + penalty * len(columns) * identity
     weights = torch.linalg.solve(gram, columns.T @ (values - middle))
     return (asked - centre) / spread @ weights + middle
 

@@ -1,0 +1,48 @@
+"""The iterates that are nearest to each layer, and how near they are."""
+
+from collections.abc import Sequence
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.figures.colours import COLOURS
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Zone
+from icl_interp.figures.style import VERDICTS
+from icl_interp.figures.text import plain, tested_by
+from icl_interp.studies.newton.claims import iterations
+from icl_interp.studies.newton.measurements.iterates import DESCENT, NEWTON, iterates
+
+LAYER = Axis("layer", whole=True)
+NAMES = {NEWTON: "Newton's iterate", DESCENT: "descent, log2 of steps"}
+
+
+def newton_iterates(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
+    """A line a family: its best exponents by layer, and their distances."""
+    result = results.get(iterates)
+    if result is None:
+        return None
+    best: list[Mark] = []
+    near: list[Mark] = [Zone(y=(0.0, iterations.NEAR), colour=VERDICTS["supported"].pale)]
+    table = iterations.by_layer(result)
+    for (family, name), colour in zip(NAMES.items(), COLOURS, strict=False):
+        mine = table[table["family"] == family]
+        layer = mine["layer"].to_numpy()
+        k = mine[["k", "low", "high"]].to_numpy().T
+        best.append(Line(layer, *k, name=name, colour=colour))
+        near.append(Line(layer, mine["D"].to_numpy(), name=name, colour=colour))
+    panels = [
+        Panel("Best iterate", LAYER, Axis("k of the nearest, 2^k"), best),
+        Panel("Distance", LAYER, Axis("D", log=True, least=1e-5), near),
+    ]
+    below = f"{tested_by('newton_iterates', findings)}<br>{plain(result.attrs['note'])}."
+    return Drawing("Which iterate is nearest to what a layer says?", below, panels)
+
+
+FIGURE = ReportFigure(
+    newton_iterates,
+    "On the left, for each layer, the exponent k at which Newton's iteration (iterate k) and "
+    "descent (2^k steps) are nearest to what the layer says of f(x), with 95 % intervals. Layers "
+    "that do as many iterations of Newton each lie on a line; layers that do as many steps of "
+    "descent each flatten. On the right the distance there, in shares of the mean square of f(x).",
+)
