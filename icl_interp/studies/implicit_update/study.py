@@ -4,6 +4,7 @@ from pathlib import Path
 
 from icl_interp.studies.base import Study
 from icl_interp.studies.implicit_update.claims.learning import CLAIMS
+from icl_interp.studies.implicit_update.claims.rank_one import RANK_ONE_CLAIM
 from icl_interp.studies.implicit_update.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.implicit_update.dials import DIALS
 from icl_interp.studies.implicit_update.figures import implicit_steps
@@ -21,8 +22,9 @@ STUDY = Study(
     models=("affine", "softmax_fixed_20"),
     folder=Path(__file__).parent,
     exceptions={
-        ("both_ways", "implicit_update.rank_one"): (
-            "It is an identity, so no model can be built of which it is false."
-        )
+        ("both_ways", RANK_ONE_CLAIM.id): IDENTITY,
+        ("ignorance", "implicit_update.rank_one of constant"): IDENTITY,
+        ("ignorance", "implicit_update.rank_one of blind"): IDENTITY,
+        ("ignorance", "implicit_update.rank_one of all but blind"): IDENTITY,
     },
 )
