@@ -7,7 +7,9 @@ from icl_interp.studies.implicit_update.claims.learning import CLAIMS
 from icl_interp.studies.implicit_update.claims.rank_one import RANK_ONE_CLAIM
 from icl_interp.studies.implicit_update.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.implicit_update.dials import DIALS
+from icl_interp.studies.implicit_update.experiments.all import EXPERIMENTS
 from icl_interp.studies.implicit_update.figures import implicit_steps
+from icl_interp.studies.implicit_update.figures.all import DRAWINGS
 
 IDENTITY = "It is an identity, true of every network, so also of one that knows nothing."
 
@@ -17,6 +19,8 @@ STUDY = Study(
     "dynamics of in-context learning",
     claims=CLAIMS,
     figures={"implicit_steps": implicit_steps.FIGURE},
+    experiments=EXPERIMENTS,
+    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("affine", "softmax_fixed_20"),

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from xarray import DataArray
 
@@ -47,23 +47,25 @@ ROUNDING = (
     1e-9  # of the largest: units that matter less, and directions that W reads less, are none
 )
 
-Rows = Float[Tensor, "batch width"]
+Hidden = Float[Tensor, "batch d_mlp"]
+Stream = Float[Tensor, "batch d_model"]
+Numbers = Float[Tensor, "batch target"]
 
 
 class State(NamedTuple):
     """What W reads at the query, the stream beside it, and the prediction."""
 
-    read: Rows
-    stream: Rows
-    said: Rows
+    read: Stream
+    stream: Stream
+    said: Numbers
 
 
 class Pull(NamedTuple):
     """The derivative of a prediction in hidden units, its error, and what W reads there."""
 
-    slope: Rows
-    error: Rows
-    read: Rows
+    slope: Hidden
+    error: Numbers
+    read: Stream
 
 
 def excluded(facts: Facts) -> str | None:
@@ -164,7 +166,7 @@ def identity(lab: Lab) -> DataArray:
     return make_array(torch.stack(values).cpu().numpy(), axes, note=note)
 
 
-def said_under(lab: Lab, change: ImplicitUpdate, prompts: Prompts) -> Rows:
+def said_under(lab: Lab, change: ImplicitUpdate, prompts: Prompts) -> Numbers:
     """Predictions for queries under each prompt's own update."""
     with torch.no_grad(), intervene(lab.model, change):
         return lab.model(lab.tokens(prompts))[:, -1]
@@ -180,45 +182,40 @@ def shuffled_labels(prompts: Prompts) -> Prompts:
     return replace(prompts, ys=torch.stack(columns, 1))
 
 
-def columns_after(lab: Lab, prompts: Prompts, lengths: Sequence[int]) -> list[ImplicitUpdate]:
-    """The update that stands for the first examples, of each number of them."""
+def moved(lab: Lab, prompts: Prompts, lengths: Sequence[int]) -> dict[int, ImplicitUpdate]:
+    """The update that stands for the first n examples and for one more, by the number of these."""
     query = state(lab, some(prompts, 0))
-    found = []
-    for n_examples in lengths:
-        after = state(lab, some(prompts, n_examples))
-        found.append(update(lab, after, query))
+    found: dict[int, ImplicitUpdate] = {}
+    for n in lengths:
+        for n_examples in (n, n + 1):
+            if n_examples not in found:
+                after = state(lab, some(prompts, n_examples))
+                found[n_examples] = update(lab, after, query)
     return found
 
 
 @measurement("implicit update/steps")
 def steps(lab: Lab) -> DataArray:
-    """Each step beside descent on the example that it takes in: (number, examples, unit)."""
+    """Each step beside descent on the example that it takes in: (examples, number, unit)."""
     prompts = sample(lab)
     asked = starts(prompts.n_points - 1)
-    before = columns_after(lab, prompts, asked)
-    after = columns_after(lab, prompts, [n + 1 for n in asked])
-    foreign = shuffled_labels(prompts)
-    foreign_before = columns_after(lab, foreign, asked)
-    foreign_after = columns_after(lab, foreign, [n + 1 for n in asked])
+    alone = some(prompts, 0)
+    query = state(lab, alone).read
+    after = moved(lab, prompts, asked)
+    foreign = moved(lab, shuffled_labels(prompts), asked)
+    slopes = torch.stack([pull(lab, after[n], alone).slope for n in asked])
+    scale = Scale.of(slopes, lab.model.blocks[-1].mlp.W_in)
 
-    # What the example of each step pulls at, and the example of another step.
-    own = []
-    other = []
-    for place, n in enumerate(asked):
-        own.append(pull(lab, before[place], taken(prompts, [n])))
-        other.append(pull(lab, before[place], taken(prompts, [asked[place - 1]])))
-
-    # Hidden units are weighed by how much predictions depend on them.
-    slopes = torch.stack([one.slope for one in own])
-    weights = slopes.square().mean((0, 1)).sqrt()
-    scale = Scale.of(weights, lab.model.blocks[-1].mlp.W_in)
-    query = state(lab, some(prompts, 0)).read
     values = []
-    for place in range(len(asked)):
-        step = after[place].column - before[place].column
-        unlearnt = foreign_after[place].column - foreign_before[place].column
-        rows = [*scale.cosines(step, query, own[place])]
-        rows += scale.cosines(step, query, other[place])
+    for place, n in enumerate(asked):
+        step = after[n + 1].column - after[n].column
+        unlearnt = foreign[n + 1].column - foreign[n].column
+        rows = []
+        # What the next example pulls at, and the one that another step takes in.
+        for example in (n, asked[place - 1]):
+            change = replace(after[n], row=scale.row(query))
+            pulled = pull(lab, change, taken(prompts, [example]))
+            rows += scale.cosines(step, query, pulled)
         rows += [scale.size(step), scale.size(unlearnt)]
         values.append(torch.stack(rows))
     units = tuple(range(lab.n_units))
@@ -234,30 +231,38 @@ class Scale(NamedTuple):
     and coordinates of the stream that W does not read. None of these changes what is found here.
 
     Attributes:
-        matter: which hidden units the prediction depends on.
-        weights: of these.
+        matter: which hidden units the prediction for the query depends on.
+        weights: of these: the root mean square derivative.
         basis: orthonormal, of the directions of the stream that they read.
     """
 
-    matter: Tensor
-    weights: Tensor
-    basis: Tensor
+    matter: Bool[Tensor, " d_mlp"]
+    weights: Float[Tensor, " unit"]
+    basis: Float[Tensor, "d_model rank"]
 
     @classmethod
-    def of(cls, weights: Float[Tensor, " d_mlp"], matrix: Float[Tensor, "d_model d_mlp"]) -> Self:
-        """From the weights of all units, and the matrix that they read by."""
+    def of(
+        cls, slopes: Float[Tensor, "step batch d_mlp"], matrix: Float[Tensor, "d_model d_mlp"]
+    ) -> Self:
+        """From derivatives of predictions in all units, and the matrix that these read by."""
+        weights = slopes.square().mean((0, 1)).sqrt()
         matter = weights > ROUNDING * weights.max()
         basis, sizes, _ = torch.linalg.svd(matrix[:, matter], full_matrices=False)
         if len(sizes):
             basis = basis[:, sizes > ROUNDING * sizes[0]]
         return cls(matter, weights[matter], basis)
 
-    def size(self, change: Rows) -> Float[Tensor, " batch"]:
+    def row(self, read: Stream) -> Stream:
+        """The row of an update that reads no more than these units read."""
+        seen = read @ self.basis @ self.basis.T
+        return seen / seen.square().sum(-1, keepdim=True)
+
+    def size(self, change: Hidden) -> Float[Tensor, " batch"]:
         """Length of a change of hidden units."""
         squares = change[:, self.matter].square()
         return (squares @ self.weights).sqrt()
 
-    def cosines(self, step: Rows, query: Rows, one: Pull) -> tuple[Tensor, Tensor]:
+    def cosines(self, step: Hidden, query: Stream, one: Pull) -> tuple[Tensor, Tensor]:
         """The cosine of a step with descent on an example's loss, and the largest there is.
 
         Both are of rank one: hidden units by what W reads, at the query and at the example. Where
