@@ -27,8 +27,8 @@ RANK_ONE = RANK_ONE_CLAIM.id
 LIFT = 100.0  # that keeps hidden units positive
 ONE = 3.0  # the constant in the stream, beside inputs of at most .4
 FLAT = Polynomial(degrees=(1,), coefficients=Uniform(-1, 1), inputs=Uniform(-0.4, 0.4), n_points=20)
-LINEAR = LinearRegression(n_dims=2, n_points=61, inputs=Sphere(2))
-STEPS = 6  # of descent that nearly finds w
+LINEAR = LinearRegression(n_dims=2, n_points=41, inputs=Sphere(2))
+STEPS = 4  # of descent that nearly finds w
 
 
 class Places(NamedTuple):
