@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 from helpers import must_fail
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results
+from icl_interp.experiments.calibration import TASK
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.implicit_update.claims import learning
@@ -14,6 +18,8 @@ from icl_interp.studies.implicit_update.measurements import updates as measured
 
 EXAMPLES = (2, 3, 5, 8, 13, 20)
 N_UNITS = 400
+CFG = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2)
+FACTS = Facts.of(HookedTransformer(CFG, seed=0), TASK, "interleaved", {"error": 0.0, "r2": 1.0})
 
 
 def stored(own=0.5, other=0.1, power=-1.0, factor=1.0, late=1.0, without=1.0):
@@ -56,7 +62,7 @@ def stored(own=0.5, other=0.1, power=-1.0, factor=1.0, late=1.0, without=1.0):
 
 
 def decided(claim, **numbers):
-    found = claim.criterion.named(claim.evidence(stored(**numbers), None))
+    found = claim.criterion.named(claim.evidence(stored(**numbers), FACTS))
     return claim.criterion.decide(found).verdict, found
 
 
@@ -118,11 +124,11 @@ def test_the_effect_is_the_change_without_the_matrix_of_the_labels_variance():
 
 def test_remarks_tell_the_control_and_the_largest_cosine():
     results = stored(own=0.5, other=0.2, power=-1.2)
-    of_descent = learning.of_descent(results, None, {})
+    of_descent = learning.of_descent(results, FACTS, {})
     assert "another example of the prompt it is 0.20" in of_descent.caveat
     assert "can be 0.80 at most" in of_descent.caveat
     assert [row["examples"] for row in of_descent.details] == list(EXAMPLES)
-    assert "slope is -1.20" in learning.of_vanishing(results, None, {}).caveat
+    assert "slope is -1.20" in learning.of_vanishing(results, FACTS, {}).caveat
 
 
 def lab_of(case):
