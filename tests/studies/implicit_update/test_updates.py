@@ -199,6 +199,13 @@ def test_models_without_an_mlp_behind_attention_are_refused(settings, reason):
     assert measured.excluded(facts()) is None
 
 
+def test_prompts_of_few_examples_are_refused():
+    for n_points, refused in ((measured.FEWEST, True), (measured.FEWEST + 1, False)):
+        reason = measured.excluded(facts(TASK.with_points(n_points)))
+        assert (reason is not None) is refused
+    assert len(measured.starts(measured.FEWEST)) >= 3
+
+
 def test_paths_are_refused():
     path = AutoregressiveProcess(n_dims=1, n_points=8)
     assert "paths" in measured.excluded(facts(path))

@@ -43,9 +43,9 @@ FOREIGN = "size, labels of other functions"
 NUMBERS = (OWN, OWN_MOST, OTHER, OTHER_MOST, SIZE, FOREIGN)
 FIRST = 2  # examples before the first step
 N_STEPS = 8
-ROUNDING = (
-    1e-9  # of the largest: units that matter less, and directions that W reads less, are none
-)
+FEWEST = 6  # examples, for steps at different numbers of them
+# Of the largest: hidden units that matter less, and directions that W reads less, are none.
+ROUNDING = 1e-9
 
 Hidden = Float[Tensor, "batch d_mlp"]
 Stream = Float[Tensor, "batch d_model"]
@@ -82,6 +82,11 @@ def excluded(facts: Facts) -> str | None:
         )
     if getattr(facts.task, "autoregressive", False):
         return "Its prompts are paths, whose last state cannot stand without those before it."
+    if facts.n_points <= FEWEST:
+        return (
+            f"Its prompts have {facts.n_points - 1} examples; {FEWEST} are needed to see steps "
+            "change with their number."
+        )
     return None
 
 
@@ -211,7 +216,8 @@ def steps(lab: Lab) -> DataArray:
         step = after[n + 1].column - after[n].column
         unlearnt = foreign[n + 1].column - foreign[n].column
         rows = []
-        # What the next example pulls at, and the one that another step takes in.
+        # What the next example pulls at, and the one that the step before took in (at the first
+        # step the last one does).
         for example in (n, asked[place - 1]):
             change = replace(after[n], row=scale.row(query))
             pulled = pull(lab, change, taken(prompts, [example]))
