@@ -1,7 +1,7 @@
 """The dials of `implicit_update`, for the power curves of its claims with content."""
 
 from icl_interp.experiments.power import Dial
-from icl_interp.studies.implicit_update.claims import learning
+from icl_interp.studies.implicit_update.claims import steps as learning
 from icl_interp.studies.implicit_update.constructions import weights
 
 # The cosine is that without unmoved units times (1 + 6 a)^-.5: it is .3 near a = 1.6, .1 near 16.

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from icl_interp.studies.base import Study
-from icl_interp.studies.implicit_update.claims.learning import CLAIMS
 from icl_interp.studies.implicit_update.claims.rank_one import RANK_ONE_CLAIM
+from icl_interp.studies.implicit_update.claims.steps import CLAIMS
 from icl_interp.studies.implicit_update.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.implicit_update.dials import DIALS
 from icl_interp.studies.implicit_update.experiments.all import EXPERIMENTS

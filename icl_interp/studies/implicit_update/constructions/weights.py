@@ -13,8 +13,8 @@ import torch
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.studies.implicit_update.claims.learning import DESCENT_CLAIM, VANISH_CLAIM
 from icl_interp.studies.implicit_update.claims.rank_one import RANK_ONE_CLAIM
+from icl_interp.studies.implicit_update.claims.steps import DESCENT_CLAIM, VANISH_CLAIM
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial

@@ -18,7 +18,7 @@ from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note, statement
 from icl_interp.results import Result, table_of_rows
-from icl_interp.studies.implicit_update.claims import learning
+from icl_interp.studies.implicit_update.claims import steps as learning
 from icl_interp.studies.implicit_update.measurements.updates import FOREIGN, SIZE, steps
 
 SOURCE = (
@@ -39,6 +39,7 @@ def run(setup: Setup) -> dict[str, Result]:
     """Sizes by model, labels and number of examples, and slopes."""
     sizes = []
     slopes = []
+    # Each model as trained and untrained, with its own labels and with foreign ones.
     for name in setup.among(RECIPES):
         for who in (name, UNTRAINED):
             result = _measured(setup, name, who)

@@ -20,6 +20,7 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
         return {}
     panels = []
     for model, rows in found.groupby("model", sort=False):
+        # Each line is over its own first size.
         marks: list[Mark] = []
         for place, (names, part) in enumerate(rows.groupby(["weights", "labels"], sort=False)):
             n = part["examples"].to_numpy(float)

@@ -13,36 +13,55 @@ from icl_interp.figures.colours import BLUE, GREY
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Zone
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import plain, tested_by
-from icl_interp.studies.implicit_update.claims import learning
+from icl_interp.studies.implicit_update.claims import steps as learning
 from icl_interp.studies.implicit_update.measurements.updates import FOREIGN, SIZE, steps
 
 N = Axis("examples before the step", log=True, whole=True)
+COSINE = Axis("cosine / largest", holds=(0.0, 1.0))
+LENGTH = Axis("size / first", log=True)
+ZONES = (
+    Zone(y=(learning.ALIGNED, np.inf), colour=VERDICTS["supported"].pale),
+    Zone(y=(-np.inf, learning.ASIDE), colour=VERDICTS["contradicted"].pale),
+)
+SIZES = (("labels of the function", SIZE, BLUE), ("labels of other functions", FOREIGN, GREY))
 
 
 def panels(result: DataArray) -> list[Panel]:
     """Cosines with descent steps on the left, root mean square sizes on the right."""
     n = result["examples"].values.astype(float)
-    cosines: list[Mark] = [
-        Zone(y=(learning.ALIGNED, np.inf), colour=VERDICTS["supported"].pale),
-        Zone(y=(-np.inf, learning.ASIDE), colour=VERDICTS["contradicted"].pale),
-    ]
-    for name, own, colour in (("own example", True, BLUE), ("another example", False, GREY)):
-        found = [learning.cosine(result.sel(examples=[one]), own) for one in n]
-        ends = np.array([(one.value, one.low, one.high) for one in found]).T
-        cosines.append(Line(n, *ends, name=name, colour=colour, symbol="circle"))
+    # Zones are those of the mean over steps.
+    own = _cosines(result, n, "own example", BLUE)
+    another = _cosines(result, n, "another example", GREY)
+    left = Panel("Direction", N, COSINE, [*ZONES, own, another])
+    # Sizes are of the first with the prompt's own labels.
+    own_sizes = _size(result, SIZE)
+    first = own_sizes[0] or 1.0
     sizes: list[Mark] = []
-    first = 0.0
-    for name, number, colour in (
-        ("labels of the function", SIZE, BLUE),
-        ("labels of other functions", FOREIGN, GREY),
-    ):
-        squares = (result.sel(number=number) ** 2).mean("unit").values
-        size = np.sqrt(squares)
-        first = first or size[0] or 1.0
-        sizes.append(Line(n, size / first, name=name, colour=colour, symbol="circle"))
-    sizes.append(Line(n, n[0] / n, name="1 / n", colour=GREY, dash="dot", hover=""))
-    left = Panel("Direction", N, Axis("cosine / largest", holds=(0.0, 1.0)), cosines)
-    return [left, Panel("Size", N, Axis("size / first", log=True), sizes)]
+    for name, number, colour in SIZES:
+        size = _size(result, number) / first
+        sizes.append(Line(n, size, name=name, colour=colour, symbol="circle"))
+    average = n[0] / n
+    sizes.append(Line(n, average, name="1 / n", colour=GREY, dash="dot", hover=""))
+    right = Panel("Size", N, LENGTH, sizes)
+    return [left, right]
+
+
+def _cosines(result: DataArray, n: np.ndarray, name: str, colour: str) -> Line:
+    """A cosine at each number of examples, with its interval."""
+    own = name == "own example"
+    ends = np.zeros((3, len(n)))
+    for place in range(len(n)):
+        one = result.isel(examples=[place])
+        found = learning.cosine(one, own)
+        ends[:, place] = found.value, found.low, found.high
+    value, low, high = ends
+    return Line(n, value, low, high, name, colour, symbol="circle")
+
+
+def _size(result: DataArray, number: str) -> np.ndarray:
+    """Root mean square over prompts."""
+    squares = result.sel(number=number) ** 2
+    return np.sqrt(squares.mean("unit").values)
 
 
 def implicit_steps(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
@@ -50,8 +69,10 @@ def implicit_steps(results: Results, findings: Sequence[Finding], facts: Facts) 
     result = results.get(steps)
     if result is None:
         return None
-    below = tested_by("implicit_steps", findings) + f"<br>{plain(result.attrs['note'])}."
-    return Drawing("Steps of the implicit weights", below, panels(result), height=320)
+    note = plain(result.attrs["note"])
+    below = tested_by("implicit_steps", findings) + f"<br>{note}."
+    both = panels(result)
+    return Drawing("Steps of the implicit weights", below, both, height=320)
 
 
 FIGURE = ReportFigure(

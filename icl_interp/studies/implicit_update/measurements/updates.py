@@ -157,6 +157,7 @@ def identity(lab: Lab) -> DataArray:
     n_examples = prompts.n_points - 1
     whole = state(lab, prompts)
     label = prompts.ys[:, -1].to(whole.said)
+    # All examples are put into the weights, and half of them.
     values = []
     for kept in (0, n_examples // 2):
         shorter = some(prompts, kept)

@@ -12,7 +12,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.implicit_update.claims import learning
+from icl_interp.studies.implicit_update.claims import steps as learning
 from icl_interp.studies.implicit_update.constructions import weights
 from icl_interp.studies.implicit_update.measurements import updates as measured
 
