@@ -1,1 +1,1 @@
-"""Veličković et al. (2024): softmax attention disperses as the number of items grows."""
+"""Dherin et al. (2025): a context acts as an update of the weights behind attention."""

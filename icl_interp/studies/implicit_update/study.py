@@ -3,15 +3,14 @@
 from pathlib import Path
 
 from icl_interp.studies.base import Study
-from icl_interp.studies.implicit_update.claims.rank_one import RANK_ONE_CLAIM
-from icl_interp.studies.implicit_update.claims.steps import CLAIMS
-from icl_interp.studies.implicit_update.constructions.all import CONSTRUCTIONS
+from icl_interp.studies.implicit_update.claims.rank_one_steps import CLAIMS
+from icl_interp.studies.implicit_update.constructions.weights import CONSTRUCTIONS
 from icl_interp.studies.implicit_update.dials import DIALS
-from icl_interp.studies.implicit_update.experiments.all import EXPERIMENTS
 from icl_interp.studies.implicit_update.figures import implicit_steps
-from icl_interp.studies.implicit_update.figures.all import DRAWINGS
 
+RANK_ONE = "implicit_update.rank_one"
 IDENTITY = "It is an identity, true of every network, so also of one that knows nothing."
+ALWAYS = [("ignorance", f"{RANK_ONE} of {one}") for one in ("constant", "blind", "all but blind")]
 
 STUDY = Study(
     "implicit_update",
@@ -19,16 +18,9 @@ STUDY = Study(
     "dynamics of in-context learning",
     claims=CLAIMS,
     figures={"implicit_steps": implicit_steps.FIGURE},
-    experiments=EXPERIMENTS,
-    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("affine", "softmax_fixed_20"),
     folder=Path(__file__).parent,
-    exceptions={
-        ("both_ways", RANK_ONE_CLAIM.id): IDENTITY,
-        ("ignorance", "implicit_update.rank_one of constant"): IDENTITY,
-        ("ignorance", "implicit_update.rank_one of blind"): IDENTITY,
-        ("ignorance", "implicit_update.rank_one of all but blind"): IDENTITY,
-    },
+    exceptions=dict.fromkeys([("both_ways", RANK_ONE), *ALWAYS], IDENTITY),
 )

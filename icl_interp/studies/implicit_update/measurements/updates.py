@@ -5,7 +5,6 @@ n examples, W has the update of rank one that makes up for them when the query i
 what the MLP writes has a bias. A step is the change of W by one more example.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
 
@@ -26,30 +25,21 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
-REMOVED = ("all examples", "half of them")
-# Numbers of each prompt: how far the update is from the context, what leaving the update of W out
-# does, both in predictions, and the label.
+# Of each prompt: how far the update, and its bias alone, are from examples, and the label.
 APART = "difference"
 WITHOUT = "without the matrix"
 LABEL = "label"
-# Numbers of each step: the cosine with its own example's descent step, and with another's, each
-# with the largest that there is; and the size, with own labels and with those of other functions.
-OWN = "own example"
-OWN_MOST = "own example, largest"
-OTHER = "another example"
-OTHER_MOST = "another example, largest"
-SIZE = "size"
-FOREIGN = "size, labels of other functions"
-NUMBERS = (OWN, OWN_MOST, OTHER, OTHER_MOST, SIZE, FOREIGN)
+# Of each step: the cosine with an example's descent step, and the largest that there can be.
+OWN = ("own example", "own example, largest")
+OTHER = ("another example", "another example, largest")
 FIRST = 2  # examples before the first step
-N_STEPS = 8
+N_STEPS = 4
+N_SHUFFLES = 3
 FEWEST = 6  # examples, for steps at different numbers of them
-# Of the largest: hidden units that matter less, and directions that W reads less, are none.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # of the largest: units that matter less, and directions read less, are none
 
 Hidden = Float[Tensor, "batch d_mlp"]
 Stream = Float[Tensor, "batch d_model"]
-Numbers = Float[Tensor, "batch target"]
 
 
 class State(NamedTuple):
@@ -57,61 +47,41 @@ class State(NamedTuple):
 
     read: Stream
     stream: Stream
-    said: Numbers
-
-
-class Pull(NamedTuple):
-    """The derivative of a prediction in hidden units, its error, and what W reads there."""
-
-    slope: Hidden
-    error: Numbers
-    read: Stream
+    said: Float[Tensor, "batch target"]
 
 
 def excluded(facts: Facts) -> str | None:
     """Why a model has no MLP that a context could be put into."""
     config = facts.config
-    if config.attn_only:
-        return "The claim is about an MLP behind attention; this model has none (attn_only)."
-    if config.mlp_only:
-        return "The claim is about what attention reads; this model has none (mlp_only)."
+    n_examples = facts.n_points - 1
+    if config.attn_only or config.mlp_only:
+        return "The claim is about an MLP behind attention; this model lacks one of them."
     if config.keys == "labelled":
-        return (
-            "Its attention reads labelled examples alone (keys='labelled'), so there is nothing "
-            "that it makes of a query without any."
-        )
+        return "Its attention reads labelled examples alone (keys='labelled'), and none is left."
     if getattr(facts.task, "autoregressive", False):
         return "Its prompts are paths, whose last state cannot stand without those before it."
-    if facts.n_points <= FEWEST:
-        return (
-            f"Its prompts have {facts.n_points - 1} examples; {FEWEST} are needed to see steps "
-            "change with their number."
-        )
+    if n_examples < FEWEST:
+        return f"Its prompts have {n_examples} examples; steps at different numbers need {FEWEST}."
     return None
 
 
-def taken(prompts: Prompts, places: Sequence[int]) -> Prompts:
-    """Some points of each prompt; the last of these is its query."""
-    xs = prompts.xs[:, list(places)]
-    ys = prompts.ys[:, list(places)]
-    return replace(prompts, xs=xs, ys=ys)
+def some(prompts: Prompts, n_examples: int, query: int = -1) -> Prompts:
+    """The first examples of each prompt, and its query, which may be another point."""
+    places = [*range(n_examples), query]
+    return replace(prompts, xs=prompts.xs[:, places], ys=prompts.ys[:, places])
 
 
-def some(prompts: Prompts, n_examples: int) -> Prompts:
-    """The first examples of each prompt, and its query."""
-    return taken(prompts, [*range(n_examples), prompts.n_points - 1])
-
-
-def state(lab: Lab, prompts: Prompts) -> State:
-    """At the query of each prompt."""
+def state(lab: Lab, prompts: Prompts, change: ImplicitUpdate | None = None) -> State:
+    """At the query of each prompt, under its own update if there is one."""
+    model = lab.model
     tokens = lab.tokens(prompts)
-    cfg = lab.model.cfg
-    names = [read_by_mlp(cfg), f"blocks.{cfg.n_layers - 1}.hook_resid_mid"]
+    names = [read_by_mlp(model.cfg), f"blocks.{model.cfg.n_layers - 1}.hook_resid_mid"]
     probe = Activations(sorted(set(names)))
+    edits = [change] if change else []
     query = {"query": [tokens.shape[1] - 1]}
-    with torch.no_grad(), observe(lab.model, probe, positions=query):
-        said = lab.model(tokens)[:, -1]
-    read, stream = [probe.recorded[name][:, 0] for name in names]
+    with intervene(model, *edits), observe(model, probe, positions=query):
+        said = model(tokens)[:, -1]
+    read, stream = [probe.recorded[name][:, 0].detach() for name in names]
     return State(read.to(said), stream.to(said), said)
 
 
@@ -122,25 +92,22 @@ def update(lab: Lab, whole: State, part: State) -> ImplicitUpdate:
     return ImplicitUpdate(column, row, whole.stream - part.stream)
 
 
-def pull(lab: Lab, change: ImplicitUpdate, point: Prompts) -> Pull:
-    """Of each prompt's point, read alone by the model with this prompt's update."""
+def slope(lab: Lab, change: ImplicitUpdate, point: Prompts) -> tuple[Hidden, State]:
+    """The derivative in hidden units of the prediction for a point read alone under the update."""
     hidden = torch.zeros_like(change.column, requires_grad=True)
-    edit = replace(change, hidden=hidden)
-    with torch.enable_grad(), intervene(lab.model, edit):
-        said = lab.model(lab.tokens(point))[:, -1]
-        (slope,) = torch.autograd.grad(said.sum(), hidden)
-    error = said.detach() - point.ys[:, -1].to(said)
-    read = state(lab, point).read
-    return Pull(slope, error, read)
+    with torch.enable_grad():
+        found = state(lab, point, replace(change, hidden=hidden))
+        (derivative,) = torch.autograd.grad(found.said.sum(), hidden)
+    return derivative, found
 
 
 def starts(n_examples: int) -> list[int]:
-    """Numbers of examples before the steps that are asked, spaced evenly in the logarithm.
+    """Numbers of examples before the steps that are asked, which all leave an example.
 
     >>> starts(20)
-    [2, 3, 4, 5, 7, 10, 14, 19]
+    [2, 4, 9, 18]
     """
-    spaced = np.geomspace(FIRST, n_examples - 1, N_STEPS)
+    spaced = np.geomspace(FIRST, n_examples - 2, N_STEPS)
     return sorted({round(n) for n in spaced.tolist()})
 
 
@@ -151,101 +118,66 @@ def sample(lab: Lab) -> Prompts:
 
 
 @measurement("implicit update/identity")
+@torch.no_grad()
 def identity(lab: Lab) -> DataArray:
-    """Predictions with the update in place of examples: (number, removed, unit)."""
+    """Predictions with the update in place of all examples: (number, unit)."""
     prompts = sample(lab)
-    n_examples = prompts.n_points - 1
     whole = state(lab, prompts)
-    label = prompts.ys[:, -1].to(whole.said)
-    # All examples are put into the weights, and half of them.
-    values = []
-    for kept in (0, n_examples // 2):
-        shorter = some(prompts, kept)
-        change = update(lab, whole, state(lab, shorter))
-        nothing = torch.zeros_like(change.column)
-        apart = said_under(lab, change, shorter) - whole.said
-        without = said_under(lab, replace(change, column=nothing), shorter) - whole.said
-        values.append(torch.cat([apart, without, label], 1))
-    units = tuple(range(lab.n_units))
-    axes = {"removed": REMOVED, "unit": units, "number": (APART, WITHOUT, LABEL)}
-    note = f"{lab.n_units} functions, a prompt of each"
-    return make_array(torch.stack(values).cpu().numpy(), axes, note=note)
-
-
-def said_under(lab: Lab, change: ImplicitUpdate, prompts: Prompts) -> Numbers:
-    """Predictions for queries under each prompt's own update."""
-    with torch.no_grad(), intervene(lab.model, change):
-        return lab.model(lab.tokens(prompts))[:, -1]
-
-
-def shuffled_labels(prompts: Prompts) -> Prompts:
-    """The same inputs, and at each the label that another function has there in its own prompt."""
-    others = max(1, len(prompts) - 1)
-    columns = []
-    for place in range(prompts.n_points):
-        column = prompts.ys[:, place].roll(1 + place % others, 0)
-        columns.append(column)
-    return replace(prompts, ys=torch.stack(columns, 1))
-
-
-def moved(lab: Lab, prompts: Prompts, lengths: Sequence[int]) -> dict[int, ImplicitUpdate]:
-    """The update that stands for the first n examples and for one more, by the number of these."""
-    query = state(lab, some(prompts, 0))
-    found: dict[int, ImplicitUpdate] = {}
-    for n in lengths:
-        for n_examples in (n, n + 1):
-            if n_examples not in found:
-                after = state(lab, some(prompts, n_examples))
-                found[n_examples] = update(lab, after, query)
-    return found
+    alone = some(prompts, 0)
+    change = update(lab, whole, state(lab, alone))
+    bias = replace(change, column=torch.zeros_like(change.column))
+    apart = state(lab, alone, change).said - whole.said
+    without = state(lab, alone, bias).said - whole.said
+    values = torch.cat([apart, without, prompts.ys[:, -1].to(apart)], 1).T
+    axes = {"number": (APART, WITHOUT, LABEL), "unit": tuple(range(lab.n_units))}
+    return make_array(values.cpu().numpy(), axes)
 
 
 @measurement("implicit update/steps")
+@torch.no_grad()
 def steps(lab: Lab) -> DataArray:
     """Each step beside descent on the example that it takes in: (examples, number, unit)."""
     prompts = sample(lab)
-    asked = starts(prompts.n_points - 1)
+    n_examples = prompts.n_points - 1
+    asked = starts(n_examples)
     alone = some(prompts, 0)
-    query = state(lab, alone).read
-    after = moved(lab, prompts, asked)
-    foreign = moved(lab, shuffled_labels(prompts), asked)
-    slopes = torch.stack([pull(lab, after[n], alone).slope for n in asked])
+    query = state(lab, alone)
+    after: dict[int, ImplicitUpdate] = {}
+    for n in asked:
+        for seen in (n, n + 1):
+            after[seen] = update(lab, state(lab, some(prompts, seen)), query)
+    slopes = torch.stack([slope(lab, after[n], alone)[0] for n in asked])
     scale = Scale.of(slopes, lab.model.blocks[-1].mlp.W_in)
 
     values = []
-    for place, n in enumerate(asked):
+    for n in asked:
         step = after[n + 1].column - after[n].column
-        unlearnt = foreign[n + 1].column - foreign[n].column
-        rows = []
-        # What the next example pulls at, and the one that the step before took in (at the first
-        # step the last one does).
-        for example in (n, asked[place - 1]):
-            change = replace(after[n], row=scale.row(query))
-            pulled = pull(lab, change, taken(prompts, [example]))
-            rows += scale.cosines(step, query, pulled)
-        rows += [scale.size(step), scale.size(unlearnt)]
-        values.append(torch.stack(rows))
+        change = replace(after[n], row=scale.row(query.read))
+        # The example that the step takes in, and those that it would in other orders of the rest.
+        of_each = []
+        for example in range(n, min(n + 1 + N_SHUFFLES, n_examples)):
+            point = some(prompts, 0, example)
+            derivative, at = slope(lab, change, point)
+            gradient = (at.said.detach() - point.ys[:, -1].to(step)) * derivative
+            of_each.append(scale.cosines(step, query.read, gradient, at.read))
+        others = torch.stack(of_each[1:]).mean(0)
+        values.append(torch.cat([of_each[0], others]))
     units = tuple(range(lab.n_units))
-    axes = {"examples": tuple(asked), "number": NUMBERS, "unit": units}
+    axes = {"examples": tuple(asked), "number": OWN + OTHER, "unit": units}
     note = f"{lab.n_units} functions, a prompt of each"
     return make_array(torch.stack(values).cpu().numpy(), axes, note=note)
 
 
 class Scale(NamedTuple):
-    """How changes of hidden units, and what W reads, are measured.
+    """How changes are measured: alike in all weights of the same function.
 
-    Weights of one function differ in hidden units that write nothing, units that are split in two,
-    and coordinates of the stream that W does not read. None of these changes what is found here.
-
-    Attributes:
-        matter: which hidden units the prediction for the query depends on.
-        weights: of these: the root mean square derivative.
-        basis: orthonormal, of the directions of the stream that they read.
+    These differ in hidden units that write nothing or are split in two, and in coordinates of the
+    stream that W does not read.
     """
 
-    matter: Bool[Tensor, " d_mlp"]
-    weights: Float[Tensor, " unit"]
-    basis: Float[Tensor, "d_model rank"]
+    matter: Bool[Tensor, " d_mlp"]  # which units the predictions for queries depend on
+    weights: Float[Tensor, " unit"]  # of these: root mean square derivatives
+    basis: Float[Tensor, "d_model rank"]  # orthonormal, of the directions that they read
 
     @classmethod
     def of(
@@ -264,20 +196,16 @@ class Scale(NamedTuple):
         seen = read @ self.basis @ self.basis.T
         return seen / seen.square().sum(-1, keepdim=True)
 
-    def size(self, change: Hidden) -> Float[Tensor, " batch"]:
-        """Length of a change of hidden units."""
-        squares = change[:, self.matter].square()
-        return (squares @ self.weights).sqrt()
-
-    def cosines(self, step: Hidden, query: Stream, one: Pull) -> tuple[Tensor, Tensor]:
+    def cosines(
+        self, step: Hidden, query: Stream, gradient: Hidden, read: Stream
+    ) -> Float[Tensor, "2 batch"]:
         """The cosine of a step with descent on an example's loss, and the largest there is.
 
         Both are of rank one: hidden units by what W reads, at the query and at the example. Where
         nothing moves or nothing is wrong the cosine is 0.
         """
-        gradient = one.error * one.slope[:, self.matter]
-        inner = -(step[:, self.matter] * gradient).sum(-1)
-        length = (gradient.square() / self.weights).sum(-1).sqrt()
-        columns = torch.nan_to_num(inner / (self.size(step) * length))
-        rows = torch.cosine_similarity(query @ self.basis, one.read @ self.basis)
-        return columns * rows, rows.abs()
+        moved, down = step[:, self.matter], -gradient[:, self.matter]
+        lengths = (moved.square() @ self.weights) * (down.square() / self.weights).sum(-1)
+        columns = torch.nan_to_num((moved * down).sum(-1) / lengths.sqrt())
+        rows = torch.cosine_similarity(query @ self.basis, read @ self.basis)
+        return torch.stack([columns * rows, rows.abs()])
