@@ -51,7 +51,7 @@ def test_every_part_of_the_update_is_needed(part):
     change = measured.update(lab, whole, measured.state(lab, alone))
 
     def check(edit):
-        said = measured.said_under(lab, edit, alone)
+        said = measured.state(lab, alone, edit).said
         torch.testing.assert_close(said, whole.said, rtol=1e-9, atol=1e-9)
 
     check(change)
@@ -85,7 +85,7 @@ def by_hand(lab, place, example=None):
         mlp.b_in.requires_grad_()
         place_of = n if example is None else example
         with torch.enable_grad():
-            said = model(lab.tokens(measured.taken(one, [place_of])))[0, -1, 0]
+            said = model(lab.tokens(measured.some(one, 0, place_of)))[0, -1, 0]
             loss = (said - one.ys[0, place_of, 0]) ** 2 / 2
             (gradient,) = torch.autograd.grad(loss, mlp.W_in)
             said = model(lab.tokens(measured.some(one, 0)))[0, -1, 0]
@@ -115,28 +115,34 @@ def test_cosines_are_those_of_whole_matrices():
                 found = result.sel(number=number).isel(examples=place, unit=i)
                 assert float(found) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
 
-    check(measured.OWN, None, -1, 1)
-    must_fail(check, measured.OWN, None, 1, 1)
-    must_fail(check, measured.OWN, None, -1, 0)
-    must_fail(check, measured.OTHER, None, -1, 1)
+    check(measured.OWN[0], None, -1, 1)
+    must_fail(check, measured.OWN[0], None, 1, 1)
+    must_fail(check, measured.OWN[0], None, -1, 0)
+    must_fail(check, measured.OTHER[0], None, -1, 1)
 
 
-def test_sizes_are_those_of_changes_of_hidden_units():
+def test_the_control_is_the_mean_over_examples_that_come_later():
     lab = lab_of(make())
     result = lab.measure(measured.steps)
-    scale = weights_of(lab)
-    query = measured.state(lab, measured.some(measured.sample(lab), 0)).read
-    step = torch.stack([row[0] for row in by_hand(lab, 1)])
-    # The update times what W reads at the query is the change of its hidden units.
-    hidden = torch.einsum("umh,um->uh", step, query)
+    weights = weights_of(lab)
+    n_examples = TASK.n_points - 1
+    place, n = 1, measured.starts(n_examples)[1]
+    last = min(n + 1 + measured.N_SHUFFLES, n_examples)  # the query is none of them
 
-    def check(exponent):
-        wanted = (scale * hidden.abs() ** exponent).sum(-1).sqrt()
-        found = result.sel(number=measured.SIZE).isel(examples=1)
-        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9)
+    def check(examples):
+        cosines = []
+        for example in examples:
+            of_each = []
+            for step, gradient, _ in by_hand(lab, place, example):
+                lengths = (weights * step**2).sum() * (gradient**2 / weights).sum()
+                of_each.append(-float((step * gradient).sum() / lengths.sqrt()))
+            cosines.append(of_each)
+        found = result.sel(number=measured.OTHER[0]).isel(examples=place)
+        np.testing.assert_allclose(found, np.mean(cosines, 0), rtol=1e-6, atol=1e-9)
 
-    check(2)
-    must_fail(check, 1)
+    check(range(n + 1, last))
+    must_fail(check, range(n, last))  # with the one that is taken in
+    must_fail(check, range(n - 1, n))
 
 
 NEUTRAL = ("mlp", "unread", "width", "basis")
@@ -157,28 +163,13 @@ def test_other_weights_of_the_same_function_give_the_same_numbers(edit):
     before = lab_of(model).measure(measured.steps)
     after = lab_of(edit.apply(model, generator(0, "test"))).measure(measured.steps)
 
-    def check(number):
-        for name in (measured.OWN, measured.OWN_MOST):
-            np.testing.assert_allclose(
-                after.sel(number=name), before.sel(number=number or name), rtol=1e-6, atol=1e-9
-            )
-        # Units of size may be others.
-        factor = after.sel(number=measured.SIZE) / before.sel(number=measured.SIZE)
-        np.testing.assert_allclose(factor, float(factor.mean()), rtol=1e-6)
+    def check(names):
+        wanted = before.sel(number=list(names))
+        found = after.sel(number=list(measured.OWN))
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
 
-    check(None)
+    check(measured.OWN)
     must_fail(check, measured.OTHER)
-
-
-def test_foreign_labels_are_labels_of_other_functions_at_the_same_place():
-    prompts = TASK.sample(6, generator(2, "test"))
-    foreign = measured.shuffled_labels(prompts)
-    assert torch.equal(foreign.xs, prompts.xs)
-    for place in range(prompts.n_points):
-        own = prompts.ys[:, place, 0]
-        other = foreign.ys[:, place, 0]
-        assert sorted(own.tolist()) == sorted(other.tolist())
-        assert not (own == other).any()
 
 
 def facts(task=TASK, **settings):
@@ -189,8 +180,8 @@ def facts(task=TASK, **settings):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"attn_only": True}, "has none .attn_only."),
-        ({"mlp_only": True}, "has none .mlp_only."),
+        ({"attn_only": True}, "lacks one of them"),
+        ({"mlp_only": True}, "lacks one of them"),
         ({"keys": "labelled", "attention_dir": "bidirectional"}, "labelled examples alone"),
     ],
 )
@@ -203,7 +194,7 @@ def test_prompts_of_few_examples_are_refused():
     for n_points, refused in ((measured.FEWEST, True), (measured.FEWEST + 1, False)):
         reason = measured.excluded(facts(TASK.with_points(n_points)))
         assert (reason is not None) is refused
-    assert len(measured.starts(measured.FEWEST)) >= 3
+    assert measured.starts(measured.FEWEST) == [2, 3, 4]
 
 
 def test_paths_are_refused():
