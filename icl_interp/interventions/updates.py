@@ -58,7 +58,7 @@ class ImplicitUpdate(Intervention):
 
         def update(t: Tensor, hook: object) -> Tensor:
             along = (read[0] * self.row[:, None]).sum(-1, keepdim=True)
-            own = self.hidden if isinstance(self.hidden, float) else self.hidden[:, None]
+            own = self.hidden[:, None] if isinstance(self.hidden, Tensor) else self.hidden
             return t + along * self.column[:, None] + own
 
         hooks: list[tuple[str, Callable[..., Tensor | None]]] = [

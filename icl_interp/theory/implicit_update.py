@@ -33,9 +33,6 @@ def rank_one(weight: Matrix, whole: Vector, part: Vector) -> Matrix:
         whole: what W reads at the query with the whole context.
         part: the same with a part of it, or alone; not 0.
 
-    Returns:
-        A matrix like W.
-
     >>> import torch
     >>> weight, whole, part = torch.ones(2, 3), torch.tensor([1, 2, 3]), torch.tensor([0, 0, 2])
     >>> rank_one(weight, whole, part) @ part.double()

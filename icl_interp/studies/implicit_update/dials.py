@@ -4,7 +4,6 @@ from icl_interp.experiments.power import Dial
 from icl_interp.studies.implicit_update.claims.rank_one_steps import DESCENT_CLAIM
 from icl_interp.studies.implicit_update.constructions.weights import layer
 
-# The cosine falls as (1 + 10 a)^-.5.
 DIALS: tuple[Dial, ...] = (
     Dial(
         "weight of what hidden units write that no example moves",

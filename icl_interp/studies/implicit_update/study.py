@@ -4,7 +4,7 @@ from pathlib import Path
 
 from icl_interp.studies.base import Study
 from icl_interp.studies.implicit_update.claims.rank_one_steps import CLAIMS
-from icl_interp.studies.implicit_update.constructions.weights import CONSTRUCTIONS
+from icl_interp.studies.implicit_update.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.implicit_update.dials import DIALS
 from icl_interp.studies.implicit_update.figures import implicit_steps
 

@@ -32,15 +32,20 @@ ASIDE = 0.1
 MORE = 0.1  # by which it exceeds that with other examples
 MATTERS = 0.01  # of the labels' variance
 TINY = float(np.finfo(float).tiny)
-DIFFERENCE, SPREAD = "difference", "spread"
-EFFECT, ALIGNMENT, EXCESS = "effect", "alignment", "excess"
+DIFFERENCE = "difference"
+SPREAD = "spread"
+EFFECT = "effect"
+ALIGNMENT = "alignment"
+EXCESS = "excess"
 
 
 def of_identity(results: Results, facts: Facts) -> dict[str, Found]:
     """The largest difference between both predictions: of every prompt, without error."""
     result = results[identity]
-    spread = float(result.sel(number=updates.LABEL).std())
-    largest = float(np.abs(result.sel(number=updates.APART).values).max())
+    apart = result.sel(number=updates.APART)
+    labels = result.sel(number=updates.LABEL)
+    spread = float(labels.std())
+    largest = float(abs(apart).max())
     return {SPREAD: spread, DIFFERENCE: largest / spread if spread else 0.0}
 
 
@@ -105,9 +110,8 @@ RANK_ONE_CLAIM = Claim(
         "transformer block to implicitly modify the weights of the MLP layer according to the "
         "context.",
         f"{PAPER}, abstract",
-        "The sentence is word for word. The rank, the formula and the bias for skip connections "
-        "are Theorem 2.2 and its form in the appendix, by accounts of others. It is an identity, "
-        "true of every network.",
+        "The sentence is word for word. Rank, formula and bias are Theorem 2.2 and a theorem of "
+        "the appendix, by accounts of others. It is an identity, true of every network.",
     ),
     reads="what the last MLP reads",
     criterion=Criterion(

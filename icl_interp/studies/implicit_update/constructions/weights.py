@@ -1,8 +1,7 @@
 """A layer that is a step of descent, in front of an MLP that writes what attention has found.
 
-Hidden units stay positive, so the MLP is linear: two units write what was found. Of every other
-coordinate that the MLP reads there are two units with opposite weights. Together they write
-nothing, but a gradient goes through each.
+Hidden units stay positive, so the MLP is linear: two units write what was found. Two units of every
+other coordinate that the MLP reads write nothing together, but a gradient goes through each.
 """
 
 import torch
@@ -45,25 +44,28 @@ def layer(g: torch.Generator, unmoved: float = 0.02, moved: float = 0.0) -> Case
         score_fn="linear",
         score_norm=None,
     )
-    attention, mlp = model.blocks[0].attn, model.blocks[0].mlp
+    attention = model.blocks[0].attn
+    mlp = model.blocks[0].mlp
+    size = between(g, 1.8, 2.0) / TASK.n_points
     opposite = torch.tensor([1.0, -1.0])
     with torch.no_grad():
         model.embed.W_E.fill_diagonal_(1)
         model.unembed.W_U[OUT, 0] = 1
         # Attention finds what the labels say, and moves the mean of inputs.
-        attention.W_Q[0, :2].fill_diagonal_(between(g, 1.8, 2.0) / TASK.n_points)
+        attention.W_Q[0, :2].fill_diagonal_(size)
         attention.W_K[0, :2].fill_diagonal_(1)
         attention.W_V[0, :3].fill_diagonal_(1)
         attention.W_O[0, LABEL, FOUND] = 1
         attention.W_O[0, :2, INPUTS].fill_diagonal_(moved)
         # Two units write what was found, and two of each other coordinate cancel.
         mlp.b_in.fill_(LIFT)
+        written = mlp.W_out[:, OUT]
+        written[:2] = opposite / 2
         mlp.W_in[FOUND, :2] = opposite
-        mlp.W_out[:2, OUT] = opposite / 2
-        for place, coordinate in enumerate(UNMOVED):
-            units = slice(2 + 2 * place, 4 + 2 * place)
+        for place, coordinate in enumerate(UNMOVED, 1):
+            units = slice(2 * place, 2 * place + 2)
             mlp.W_in[coordinate, units] = 1
-            mlp.W_out[units, OUT] = unmoved * opposite
+            written[units] = unmoved * opposite
     return Case(model, TASK, n_units=128)
 
 

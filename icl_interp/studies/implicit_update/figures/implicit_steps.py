@@ -44,7 +44,6 @@ def implicit_steps(results: Results, findings: Sequence[Finding], facts: Facts) 
 FIGURE = ReportFigure(
     implicit_steps,
     "Examples act at the query as an update of the last MLP's first matrix; a step is its change "
-    "by one more example. Lines show its cosine with descent on the loss of the example that it "
-    "takes in, and on those of examples not yet taken in, over the largest cosine that there can "
-    "be. Intervals are over functions. In which shaded zone the mean over steps lies decides.",
+    "by one more example. Lines: its cosine with descent on the loss of this example, and on those "
+    "of later ones, over the largest there can be. Shaded: what decides, by the mean over steps.",
 )

@@ -1,8 +1,8 @@
 """What examples do to the last MLP's first matrix W, and the gradient of their own losses in W.
 
-All that comes before the last MLP is taken as the contextual layer A of Dherin et al. (2025). After
-n examples, W has the update of rank one that makes up for them when the query is read alone, and
-what the MLP writes has a bias. A step is the change of W by one more example.
+All that comes before the last MLP is the contextual layer of Dherin et al. (2025). After n examples
+W has the update of rank one that makes up for them when the query is read alone, and what the MLP
+writes has a bias. A step is the change of W by one more example.
 """
 
 from dataclasses import replace
@@ -162,18 +162,13 @@ def steps(lab: Lab) -> DataArray:
             of_each.append(scale.cosines(step, query.read, gradient, at.read))
         others = torch.stack(of_each[1:]).mean(0)
         values.append(torch.cat([of_each[0], others]))
-    units = tuple(range(lab.n_units))
-    axes = {"examples": tuple(asked), "number": OWN + OTHER, "unit": units}
+    axes = {"examples": asked, "number": OWN + OTHER, "unit": tuple(range(lab.n_units))}
     note = f"{lab.n_units} functions, a prompt of each"
     return make_array(torch.stack(values).cpu().numpy(), axes, note=note)
 
 
 class Scale(NamedTuple):
-    """How changes are measured: alike in all weights of the same function.
-
-    These differ in hidden units that write nothing or are split in two, and in coordinates of the
-    stream that W does not read.
-    """
+    """How changes are measured: alike where units are split or idle, or coordinates not read."""
 
     matter: Bool[Tensor, " d_mlp"]  # which units the predictions for queries depend on
     weights: Float[Tensor, " unit"]  # of these: root mean square derivatives
@@ -201,8 +196,7 @@ class Scale(NamedTuple):
     ) -> Float[Tensor, "2 batch"]:
         """The cosine of a step with descent on an example's loss, and the largest there is.
 
-        Both are of rank one: hidden units by what W reads, at the query and at the example. Where
-        nothing moves or nothing is wrong the cosine is 0.
+        Both are of rank one. Where nothing moves or nothing is wrong the cosine is 0.
         """
         moved, down = step[:, self.matter], -gradient[:, self.matter]
         lengths = (moved.square() @ self.weights) * (down.square() / self.weights).sum(-1)
