@@ -175,7 +175,7 @@ DESCENT_CLAIM = Claim(
         terms="The implicit weights are the last MLP's first matrix plus the update that stands "
         "for the examples so far. A step is their change by the next example; its loss is half "
         "the squared error where the model with the weights before the step reads its input "
-        "alone. The control keeps each step and takes the losses of up to four examples that "
+        "alone. The control keeps each step and takes the losses of up to three examples that "
         "come later: with the rest of the prompt in another order, each could have been the next. "
         "Cosines are means over steps and prompts, over the mean of the largest that an update of "
         "rank one at the query can have. Hidden units are weighed by how much predictions depend "
