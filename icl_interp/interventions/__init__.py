@@ -17,11 +17,13 @@ from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.interventions.patching import patch
 from icl_interp.interventions.put import PutActivations, PutHeadOutputs
+from icl_interp.interventions.updates import ImplicitUpdate
 
 __all__ = [
     "AblateHeads",
     "At",
     "FreezeNorms",
+    "ImplicitUpdate",
     "InsertNorm",
     "Intervention",
     "MeanOutputs",

@@ -14,6 +14,7 @@ from icl_interp.studies.dispersion.study import STUDY as DISPERSION
 from icl_interp.studies.diversity.study import STUDY as DIVERSITY
 from icl_interp.studies.gradient_descent.study import STUDY as GRADIENT_DESCENT
 from icl_interp.studies.heads.study import STUDY as HEADS
+from icl_interp.studies.implicit_update.study import STUDY as IMPLICIT_UPDATE
 from icl_interp.studies.limits.study import STUDY as LIMITS
 from icl_interp.studies.linear_attention.study import STUDY as LINEAR_ATTENTION
 from icl_interp.studies.lipschitz.study import STUDY as LIPSCHITZ
@@ -32,6 +33,7 @@ BUNDLED = (
     DIVERSITY,
     DISPERSION,
     NEWTON,
+    IMPLICIT_UPDATE,
 )
 
 for study in BUNDLED:

@@ -20,11 +20,14 @@ wrong where, with an example, stands in `ERRATA`: each module lists its own.
 * `autoregression`: Sander, Giryes, Suzuki, Blondel & Peyré (2024), how linear attention estimates
   the matrix of a path s_{t+1} = W s_t; a package of `loss`, `minima`, `heads`, `descent`, `flow`,
   `positions` and `recurrence`.
+* `implicit_update`: Dherin, Munn, Mazzawi, Wunder & Gonzalvo (2025), a context as an update of rank
+  one of the matrix behind attention.
 """
 
 from icl_interp.theory import (
     autoregression,
     bounded,
+    implicit_update,
     limits,
     linear_attention,
     lipschitz,
@@ -46,6 +49,7 @@ __all__ = [
     "ERRATA",
     "autoregression",
     "bounded",
+    "implicit_update",
     "limits",
     "linear_attention",
     "lipschitz",
