@@ -26,7 +26,7 @@ def newton_iterates(results: Results, findings: Sequence[Finding], facts: Facts)
     near: list[Mark] = [Zone(y=(0.0, iterations.NEAR), colour=VERDICTS["supported"].pale)]
     table = iterations.by_layer(result)
     for (family, name), colour in zip(NAMES.items(), COLOURS, strict=False):
-        mine = table[table["family"] == family]
+        mine = table.set_index("family").loc[[family]]
         layer = mine["layer"].to_numpy()
         k = mine[["k", "low", "high"]].to_numpy().T
         best.append(Line(layer, *k, name=name, colour=colour))
