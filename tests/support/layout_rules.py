@@ -467,10 +467,12 @@ def claims_in(sources: Sources) -> Iterator[tuple[str, int, str]]:
             continue
         for node in nodes(text):
             match node:
-                case ast.Call(func=ast.Name(id="Claim"), keywords=given):
+                case ast.Call(func=ast.Name(id="Claim" | "replace" as made), keywords=given):
                     ids = (one.value for one in given if one.arg == "id")
                     id_ = next(ids, None)
-                    yield path, node.lineno, ast.literal_eval(id_) if _is_text(id_) else ""
+                    # What is made from a claim by `replace`, with an id of its own, is one more.
+                    if made == "Claim" or id_ is not None:
+                        yield path, node.lineno, ast.literal_eval(id_) if _is_text(id_) else ""
 
 
 def _is_text(node: ast.AST | None) -> bool:
