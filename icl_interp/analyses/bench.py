@@ -168,8 +168,17 @@ class Bench:
         """
         return self.single if is_large(self.model) and not is_hooked(self.model) else self.model
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The prediction of every point by `single`, which interventions have to be attached to."""
+    def predict(
+        self, prompts: Prompts, *, double: bool = False
+    ) -> Float[Tensor, "batch point target"]:
+        """The prediction of every point by `single`, which interventions have to be attached to.
+
+        Args:
+            prompts: in distribution.
+            double: by the float64 model instead, where numbers that nearly cancel matter.
+        """
+        if double:
+            return store.predict(self.model, self.encoding, prompts)
         self._check_single()
         return store.predict(self.single, self.encoding, prompts)
 

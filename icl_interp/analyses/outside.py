@@ -71,7 +71,9 @@ class OutsideLab(Lab):
         """None are seen, and that there are none is not known."""
         self._refuse("lab.heads")
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+    def predict(
+        self, prompts: Prompts, *, double: bool = False
+    ) -> Float[Tensor, "batch point target"]:
         """The prediction of every point; NaN where the predictor makes none."""
         return self.predictor.predict(prompts)
 

@@ -134,7 +134,9 @@ class Predicting(Lab):
         super().__init__(*args, **settings)
         self.predictor = predictor
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+    def predict(
+        self, prompts: Prompts, *, double: bool = False
+    ) -> Float[Tensor, "batch point target"]:
         """What the predictor says of every point."""
         return self.predictor(prompts)
 

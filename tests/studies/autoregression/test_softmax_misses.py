@@ -24,6 +24,8 @@ from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states
 from icl_interp.tasks.distributions import Normal
 from icl_interp.testing import null_models
+from icl_interp.testing.known_models import edited_case
+from icl_interp.testing.reparameterisations import EDITS
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if SOFTMAX_CLAIM.id in one.expected}
 FAILS, SHORT, LEARNS = CASES
@@ -186,3 +188,27 @@ def test_whom_it_is_not_about(task, config, word):
         config=dataclasses.replace(facts.config, **config),
     )
     assert word in (SOFTMAX_CLAIM.exclusion(other) or "")
+
+
+@pytest.mark.slow
+def test_heads_that_nearly_cancel_leave_the_error_as_it_is():
+    """Large heads that cancel one another cost digits, of which float32 has too few."""
+    case = CASES[LEARNS].draw(0)
+    (edit,) = (one for one in EDITS if one.name == "two random heads that cancel (large)")
+
+    def stays(measure):
+        before, after = (measure(one) for one in (case, edited_case(case, edit)))
+        np.testing.assert_allclose(after, before, rtol=1e-6)
+
+    def in_float64(case):
+        lab, _ = calibration.lab_for(case)
+        return float(lab.measure(softmax_misses.missed).sel(who=softmax_misses.MISSED).mean())
+
+    def in_float32(case):
+        lab, _ = calibration.lab_for(case)
+        said = lab.predict(lab.few).double()
+        first = lab.task.n_determining
+        return float((said - lab.few.ys)[:, first:].square().sum(-1).mean())
+
+    stays(in_float64)
+    must_fail(stays, in_float32)

@@ -66,8 +66,9 @@ def missed(lab: Lab) -> DataArray:
     """
     prompts, first = lab.few, lab.task.n_determining
     truth = prompts.ys[:, first:].double()
+    # In float64: heads that nearly cancel leave little of float32's digits.
     said = {
-        MISSED: lab.predict(prompts).double().cpu(),
+        MISSED: lab.predict(prompts, double=True).double().cpu(),
         ALL: lab.task.expected(prompts.xs).double(),
     }
     rows = [
