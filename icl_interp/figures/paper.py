@@ -77,13 +77,15 @@ def for_paper(
 def _drawn(drawing: Drawing, size: Size) -> Figure:
     """The figure; a warning tells where it is taller than asked for."""
     figure = render(drawing, size)
-    if figure.layout.height > size.tallest + MM:
+    tall = figure.to_dict()["layout"]["height"] / MM
+    asked = size.tallest / MM
+    if tall > asked + 1:
         log.warning(
             "this figure is %.0f mm tall at a width of %.0f mm, where %g mm were asked for: "
             'width="page" or one panel makes it lower',
-            figure.layout.height / MM,
+            tall,
             size.width / MM,
-            size.tallest / MM,
+            asked,
         )
     return figure
 

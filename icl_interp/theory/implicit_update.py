@@ -34,7 +34,7 @@ def rank_one(weight: Matrix, whole: Vector, part: Vector) -> Matrix:
         part: the same with a part of it, or alone; not 0.
 
     >>> import torch
-    >>> weight, whole, part = torch.ones(2, 3), torch.tensor([1, 2, 3]), torch.tensor([0, 0, 2])
+    >>> weight, whole, part = torch.ones(2, 3), torch.arange(1.0, 4), torch.tensor([0.0, 0, 2])
     >>> rank_one(weight, whole, part) @ part.double()
     tensor([4., 4.], dtype=torch.float64)
     """
