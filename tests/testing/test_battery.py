@@ -219,28 +219,15 @@ def test_written_and_read(quick, tmp_path):
 # Cells that came after the batteries that are kept. The catalogue says of each that it is not drawn
 # yet.
 NOT_DRAWN = {
-    ("a gradient step after the longest prompt alone", "autoregression.implicit_map"),
     ("a smoother of degrees 1 and 8", "limits.degrees_alike"),
-    ("gradient steps from states of the usual length alone", "autoregression.implicit_map"),
-    ("gradient steps off the path alone", "autoregression.implicit_map"),
     ("least squares with an offset that the context tosses", "limits.icl1"),
     ("least squares with two ends", "limits.icl1"),
     ("least squares with two ends", "limits.no_icl2"),
     ("least squares, shrunk under every law", "limits.icl1"),
     ("least squares, shrunk under every law", "limits.no_icl2"),
     ("least squares, told the degree", "limits.matches_least_squares"),
-    ("softmax heads in pairs that are linear heads", "autoregression.softmax_fails_commuting"),
-    ("softmax layer trained on rotations", "autoregression.softmax_fails_commuting"),
-    ("softmax layer whose values were disturbed", "autoregression.softmax_fails_commuting"),
     ("told the degree, shrunk by a quarter", "limits.matches_least_squares"),
     ("told the degree, shrunk by a seventh", "limits.matches_least_squares"),
-    ("two layers of which the first shows two states back", "autoregression.augmented_tokens"),
-    (
-        "two layers that take a gradient step, behind an empty layer",
-        "autoregression.augmented_tokens",
-    ),
-    ("two layers that take a gradient step, behind an empty layer", "autoregression.descent_depth"),
-    ("two layers that take a gradient step, behind an empty layer", "autoregression.implicit_map"),
 }
 
 
