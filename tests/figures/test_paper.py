@@ -236,14 +236,20 @@ def axes(figure, letter):
 
 def test_panels_below_each_other_label_an_axis_that_they_share_once():
     """Where they would be too tall; the axes have the same ends on the page."""
-    figure = render(Drawing("Curves", "", [curve("a"), curve("b"), curve("c")], 330))
+    # The one with the longest title of its axis, which moves the others' ends, is the last.
+    panels = [curve("a", y="f"), curve("b", y="error"), curve("c")]
+    figure = render(Drawing("Curves", "", panels, 330))
     low = for_paper(figure)
     at_most_120_mm(low)
     assert [x["showticklabels"] for x in axes(low, "x")] == [False, False, True]
     assert [x["title"]["text"] for x in axes(low, "x")] == ["", "", "|x| of the query"]
     assert len({tuple(x["domain"]) for x in axes(low, "x")}) == 1
 
-    # Another axis keeps its own labels, and so does each panel where there is room.
+    # Another axis keeps its own labels, and so does a panel with words under it, and each panel
+    # where there is room.
+    worded = [replace(panels[0], below="words under the panel"), *panels[1:]]
+    of_worded = axes(for_paper(render(Drawing("Curves", "", worded, 330))), "x")
+    assert [x["showticklabels"] for x in of_worded] == [True, False, True]
     other = render(Drawing("Curves", "", [curve("a"), curve("b", x="steps"), curve("c")], 330))
     assert all(x["showticklabels"] for x in axes(for_paper(other), "x"))
     assert all(x["showticklabels"] for x in axes(for_paper(figure, height=math.inf), "x"))
@@ -261,13 +267,30 @@ def test_curves_stand_in_pairs_at_last_and_rows_of_names_alone():
     """Pairs are side by side and equally high; a panel with names fills the width."""
     named = Panel("rows", Axis("error"), rows([f"case {i}" for i in range(8)]), [])
     named = replace(named, marks=[Points(np.ones(8), np.arange(8))])
-    panels = [curve("a"), curve("b", x="steps"), named]
+    long = "squared error over that of predicting 0"
+    panels = [curve("a", y="f"), curve("b", x="steps", y=long), named]
     figure = for_paper(render(Drawing("Curves", "", panels, 330)), height=100)
     assert figure.layout.height <= 100 * MM + 1
     first, second, third = axes(figure, "x")
     assert first["domain"][1] < second["domain"][0]
     assert third["domain"][1] >= second["domain"][1] - 1e-9
     assert axes(figure, "y")[0]["domain"] == axes(figure, "y")[1]["domain"]
+
+
+def has_a_line_a_row(figure, n_rows):
+    """The first panel is as high as so many rows of letters."""
+    margin = figure.layout.margin
+    inner = figure.layout.height - margin.t - margin.b
+    low, high = figure.layout.yaxis.domain
+    assert (high - low) * inner >= n_rows * STYLES["sans"].letter
+
+
+def test_rows_of_a_matrix_have_a_line_each_where_they_are_labelled():
+    names = [f"token {i}" for i in range(12)]
+    panels = [Panel(f"head {i}", marks=[Matrix(np.eye(12), names, names)]) for i in range(6)]
+    figure = for_paper(render(Drawing("Heads", "", panels, 210, same_y=True)))
+    has_a_line_a_row(figure, 12)
+    must_fail(has_a_line_a_row, figure, 40)
 
 
 def test_a_figure_that_stays_too_tall_is_named_in_a_line(caplog):
