@@ -245,6 +245,10 @@ def test_panels_below_each_other_label_an_axis_that_they_share_once():
     assert [x["title"]["text"] for x in axes(low, "x")] == ["", "", "|x| of the query"]
     assert len({tuple(x["domain"]) for x in axes(low, "x")}) == 1
 
+    # Also one in the middle that needs the most room on its left has it.
+    turned = render(Drawing("Curves", "", [panels[0], panels[2], panels[1]], 330))
+    assert for_paper(turned).layout.margin.l == pytest.approx(low.layout.margin.l)
+
     # Another axis keeps its own labels, and so does a panel with words under it, and each panel
     # where there is room.
     worded = [replace(panels[0], below="words under the panel"), *panels[1:]]
