@@ -41,7 +41,6 @@ WITH_NORM = [
     "lens_by_layer",
     "lipschitz_smoother",
     "overlap",
-    "implicit_steps",
 ]
 SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "init_std": 0.5}
 
