@@ -60,7 +60,7 @@ class Place:
     below: float
     y_title: Sequence[str]
     labelled: bool
-    x_labelled: bool = True
+    x_labelled: bool
 
     @property
     def room(self) -> float:
