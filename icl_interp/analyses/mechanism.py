@@ -106,10 +106,10 @@ def roles(lab: Lab) -> DataArray:
 def _contrast(lab: Lab) -> Contrast | None:
     """Prompts and those with the labels of other functions; None where no head is patched.
 
-    That is so for a large model, for which it takes minutes, for predictions that are vectors, and
-    for tasks with one function or whose labels are inputs.
+    That is so for a large model, for which it takes minutes, and for tasks with one function or
+    whose labels are inputs.
     """
-    if is_large(lab.model) or lab.task.n_targets > 1:
+    if is_large(lab.model):
         return None
     try:
         return contrasts.labels(lab.task, n_functions=PATCHED_ON, seed=lab.seed)
@@ -122,7 +122,8 @@ def patching(lab: Lab) -> DataArray:
     """The share of the way to the prediction for other labels that each head carries.
 
     Of `circuits.patch_activations`, (statistic, head): the share, its interval over functions
-    (95 %), and q over all heads. They are NaN where the prediction does not follow the labels.
+    (95 %), and q over all heads. They are NaN where the prediction does not follow the labels, or
+    is a vector.
     """
     contrast = _contrast(lab)
     labels = relevance.labels(lab)

@@ -220,7 +220,7 @@ def _roomy(places: Sequence[Place], size: Size) -> bool:
             return False
         # A heading may reach to the next panel; the last one in a row, to the edge of the sheet.
         limit = size.width
-        if i + 1 < len(places) and places[i + 1].left > place.left:
+        if i + 1 < len(places) and places[i + 1].top == place.top:
             limit = places[i + 1].left
         if BOLD * widest("<br>".join(place.heading), size) > limit - place.left:
             return False

@@ -53,6 +53,30 @@ def stored(n_heads=2, n_layers=2, rows=None):
     )
 
 
+def patched(values):
+    """The same with shares that heads carry."""
+    ends = np.stack([values, values - 0.1, values + 0.1, 0 * values])
+    axes = {"statistic": ("share", "low", "high", "q"), "head": ["0.0", "0.1", "1.0", "1.1"]}
+    return Results({**stored(), "mechanism/patching": make_array(ends, axes)})
+
+
+def test_what_heads_carry_stands_beside_what_is_needed():
+    """Where it is known; the last panel is that of the lens."""
+
+    def shows(results, values):
+        drawing = mechanism.where(results, [], facts(r2=0.9))
+        assert drawing.panels[2].title == "Which heads carry it (share of the change)"
+        np.testing.assert_array_equal(drawing.panels[2].marks[0].shown, values)
+
+    values = np.array([0.2, -0.1, 0.6, 0.3])
+    shows(patched(values), values.reshape(2, 2))
+    must_fail(shows, patched(values), (values - 0.1).reshape(2, 2))
+    for unknown in (stored(), patched(np.full(4, np.nan))):
+        titles = [panel.title for panel in mechanism.where(unknown, [], facts(r2=0.9)).panels]
+        assert len(titles) == 3
+        assert "carry" not in " ".join(titles)
+
+
 def texts(trace):
     return [list(row) for row in trace.text]
 

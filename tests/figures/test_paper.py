@@ -263,6 +263,7 @@ def test_the_title_of_a_low_panel_is_broken_in_the_middle():
     figure = render(Drawing("Curves", "", [curve("a"), curve("b"), curve("c")], 330))
     titles = {y["title"]["text"] for y in axes(for_paper(figure), "y")}
     assert titles == {"distance from<br>the end value"}
+    assert for_paper(figure).layout.margin.l > for_paper(figure, height=math.inf).layout.margin.l
     whole = {y["title"]["text"] for y in axes(for_paper(figure, height=math.inf), "y")}
     assert whole == {"distance from the end value"}
 
@@ -272,13 +273,40 @@ def test_curves_stand_in_pairs_at_last_and_rows_of_names_alone():
     named = Panel("rows", Axis("error"), rows([f"case {i}" for i in range(8)]), [])
     named = replace(named, marks=[Points(np.ones(8), np.arange(8))])
     long = "squared error over that of predicting 0"
-    panels = [curve("a", y="f"), curve("b", x="steps", y=long), named]
+    panels = [named, curve("a", y="f"), curve("b", x="steps", y=long)]
     figure = for_paper(render(Drawing("Curves", "", panels, 330)), height=100)
     assert figure.layout.height <= 100 * MM + 1
-    first, second, third = axes(figure, "x")
+    alone, first, second = axes(figure, "x")
     assert first["domain"][1] < second["domain"][0]
-    assert third["domain"][1] >= second["domain"][1] - 1e-9
-    assert axes(figure, "y")[0]["domain"] == axes(figure, "y")[1]["domain"]
+    assert alone["domain"][1] >= second["domain"][1] - 1e-9
+    assert axes(figure, "y")[1]["domain"] == axes(figure, "y")[2]["domain"]
+
+
+def pairs(height, width="column"):
+    """Two curves with short titles, and one below them."""
+    panels = [curve("a", y="f"), curve("b", x="steps", y="f"), curve("c", x="layers", y="f")]
+    return for_paper(render(Drawing("Curves", "", panels, 330)), width, height=height)
+
+
+def upright(figure):
+    """The first panel is at least .7 times as high as it is wide."""
+    margin = figure.layout.margin
+    wide = figure.layout.width - margin.l - margin.r
+    high = figure.layout.height - margin.t - margin.b
+    across = np.diff(figure.layout.xaxis.domain).item()
+    up = np.diff(figure.layout.yaxis.domain).item()
+    assert up * high >= 0.7 * across * wide
+
+
+def test_pairs_stay_upright_and_need_room():
+    """However low the figure is to be; where they would be under 17 mm, there are none."""
+    for height in (70, 60):
+        figure = pairs(height)
+        assert figure.layout.xaxis.domain[1] < figure.layout.xaxis2.domain[0]
+        upright(figure)
+    must_fail(upright, pairs(120))  # below each other
+    narrow = pairs(60, width=50)
+    assert narrow.layout.xaxis.domain == narrow.layout.xaxis2.domain
 
 
 def has_a_line_a_row(figure, n_rows):
