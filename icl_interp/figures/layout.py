@@ -13,7 +13,6 @@ from icl_interp.figures.letters import MM
 from icl_interp.figures.text import escaped
 
 LEAST = 15 * MM  # that a panel has to have
-PAIRED = 17 * MM  # that panels of two kinds have to have beside each other
 # Heights of panels, as shares of what the drawing asks for, that are tried one after another where
 # a figure would be too tall.
 HEIGHTS = (1.0, 0.8, 0.65, 0.5, 0.4)
@@ -187,7 +186,7 @@ def _arrangements(drawing: Drawing, size: Size) -> Iterator[list[Place]]:
                 yield places
     for share in HEIGHTS[1:] if size.narrow and not drawing.same_y else ():
         places = _in_rows(drawing, size, _pairs(drawing.panels), share, grid=False)
-        if _fits(places, size, 2) and min(place.room for place in places) >= PAIRED:
+        if _fits(places, size, 2):
             yield places
 
 

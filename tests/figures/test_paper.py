@@ -299,7 +299,7 @@ def upright(figure):
 
 
 def test_pairs_stay_upright_and_need_room():
-    """However low the figure is to be; where they would be under 17 mm, there are none."""
+    """However low the figure is to be; where they would be too narrow, there are none."""
     for height in (70, 60):
         figure = pairs(height)
         assert figure.layout.xaxis.domain[1] < figure.layout.xaxis2.domain[0]
