@@ -30,9 +30,9 @@ from icl_interp.tasks.base import Scalable, Task
 
 # Prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
 CHUNK = 2048
-# Prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice
-# as long.
-BATCH = 64
+# Prompts predicted at once. A model splits them further, to stay in the cache; of a small one, each
+# call costs more than its prompts.
+BATCH = 256
 Arm = Literal["functions", "inputs", "both"]
 
 
