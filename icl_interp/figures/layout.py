@@ -121,8 +121,9 @@ def lay_out(drawing: Drawing, size: Size) -> Sheet:
 
     lowest = None
     for places in _arrangements(drawing, size):
-        # Plotly breaks the legend at the width of what lies between the outer axes.
-        room = max(place.right for place in places) - min(place.left for place in places)
+        # Plotly breaks the legend at the width of what lies between the margins.
+        left, right = outer(places, size)
+        room = right - left
         top = legend_top + legend_height(list(legend.values()), size, room) + size.pixels(4)
         placed = [replace(one, top=one.top + top, bottom=one.bottom + top) for one in places]
         height = max(place.bottom + place.below for place in placed)
@@ -133,6 +134,16 @@ def lay_out(drawing: Drawing, size: Size) -> Sheet:
             lowest = sheet
     assert lowest is not None
     return lowest
+
+
+def outer(places: Sequence[Place], size: Size) -> Span:
+    """Left and right end of what lies between the margins: of the inner parts of all panels.
+
+    In print it is the whole width. Nobody changes it there, and the legend has more room.
+    """
+    if not size.titled:
+        return 0.0, size.width
+    return min(place.left for place in places), max(place.right for place in places)
 
 
 def named(drawing: Drawing) -> list[str]:

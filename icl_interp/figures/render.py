@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.figures.drawing import Bars, Drawing, Panel
 from icl_interp.figures.fitting import Size, lines_of
-from icl_interp.figures.layout import TITLE, Sheet, lay_out
+from icl_interp.figures.layout import TITLE, Sheet, lay_out, outer
 from icl_interp.figures.letters import Data, template_of
 from icl_interp.figures.painter import Painter
 from icl_interp.figures.text import escaped
@@ -104,10 +103,10 @@ def plain_title(drawing: Drawing) -> str:
 
 
 def _margin(sheet: Sheet) -> Data:
-    """What is left around the inner parts of all panels."""
-    corners = [(place.left, place.top, place.right, place.bottom) for place in sheet.places]
-    left, top, *_ = np.min(corners, 0)
-    *_, right, bottom = np.max(corners, 0)
+    """What is left around all panels."""
+    left, right = outer(sheet.places, sheet.size)
+    top = min(place.top for place in sheet.places)
+    bottom = max(place.bottom for place in sheet.places)
     return {"l": left, "t": top, "r": sheet.size.width - right, "b": sheet.height - bottom}
 
 

@@ -15,6 +15,7 @@ from text_overlaps import check_texts
 from icl_interp.errors import InputError
 from icl_interp.figures import Style, for_paper
 from icl_interp.figures.drawing import Axis, Drawing, Line, Matrix, Panel, Points, rows
+from icl_interp.figures.fitting import Size
 from icl_interp.figures.letters import MM, PT
 from icl_interp.figures.paper import STYLES
 from icl_interp.figures.render import render
@@ -247,7 +248,7 @@ def test_panels_below_each_other_label_an_axis_that_they_share_once():
 
     # Also one in the middle that needs the most room on its left has it.
     turned = render(Drawing("Curves", "", [panels[0], panels[2], panels[1]], 330))
-    assert for_paper(turned).layout.margin.l == pytest.approx(low.layout.margin.l)
+    assert for_paper(turned).layout.xaxis.domain == pytest.approx(low.layout.xaxis.domain)
 
     # Another axis keeps its own labels, and so does a panel with words under it, and each panel
     # where there is room.
@@ -263,7 +264,8 @@ def test_the_title_of_a_low_panel_is_broken_in_the_middle():
     figure = render(Drawing("Curves", "", [curve("a"), curve("b"), curve("c")], 330))
     titles = {y["title"]["text"] for y in axes(for_paper(figure), "y")}
     assert titles == {"distance from<br>the end value"}
-    assert for_paper(figure).layout.margin.l > for_paper(figure, height=math.inf).layout.margin.l
+    left = for_paper(figure).layout.xaxis.domain[0]
+    assert left > for_paper(figure, height=math.inf).layout.xaxis.domain[0]
     whole = {y["title"]["text"] for y in axes(for_paper(figure, height=math.inf), "y")}
     assert whole == {"distance from the end value"}
 
@@ -280,6 +282,28 @@ def test_curves_stand_in_pairs_at_last_and_rows_of_names_alone():
     assert first["domain"][1] < second["domain"][0]
     assert alone["domain"][1] >= second["domain"][1] - 1e-9
     assert axes(figure, "y")[1]["domain"] == axes(figure, "y")[2]["domain"]
+
+
+def listed(row):
+    """A panel with one row, and with four names in the legend."""
+    names = ["unchanged model", "all norms frozen", "trained without norm", "one norm alone"]
+    marks = [Points(np.array([1.0]), np.array([0.0]), name=name) for name in names]
+    return Panel("", Axis("error"), rows([row]), marks)
+
+
+def legend_is_as_high(figures):
+    """Legends of two figures take as much room."""
+    one, other = (figure.layout.margin.t for figure in figures)
+    assert one == pytest.approx(other)
+
+
+def test_the_legend_in_print_has_the_whole_width():
+    """However long the names of rows are; on a screen it stands between the outer axes."""
+    drawings = [Drawing("Norms", "", [listed("row" * n)]) for n in (1, 12)]
+    legend_is_as_high([for_paper(render(drawing)) for drawing in drawings])
+    narrow = Size(85 * MM, STYLES["sans"])
+    must_fail(legend_is_as_high, [render(drawing, narrow) for drawing in drawings])
+    assert for_paper(render(drawings[1])).layout.margin.l == 0
 
 
 def pairs(height, width="column"):
