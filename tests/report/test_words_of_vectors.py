@@ -153,8 +153,8 @@ def test_paths_have_no_best_guess_without_the_prompt(claim):
         reason = REGISTRY[claim].exclusion(facts("attention only", task=task, encoding="states"))
         assert reason
         assert (
-            "this model's task shows paths, whose last state itself tells about the function."
-            in reason
+            "in this model's task prompts are paths, and the last state alone already tells "
+            "something about the function." in reason
         )
 
     check(PATHS)

@@ -305,7 +305,7 @@ def test_who_cannot_be_asked():
         encoding="states",
     )
     for claim in (NECESSARY, SUFFICIENT):
-        assert "this model's task shows paths" in judge(claim, {}, path).reason
+        assert "in this model's task prompts are paths" in judge(claim, {}, path).reason
 
 
 # ---- known truth ---------------------------------------------------------------------------------

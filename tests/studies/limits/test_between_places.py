@@ -326,7 +326,9 @@ def test_a_single_context_that_moves_is_not_averaged_away():
 
 def test_a_scope_says_how_rare_a_context_may_be():
     known = facts()
-    assert "rarer than one in 341 may do something else unseen" in asked(known, "|x| = 1e4", 1024)
+    assert ("contexts rarer than one in 341 may behave otherwise without being seen") in asked(
+        known, "|x| = 1e4", 1024
+    )
     assert "along inputs drawn" not in asked(known, "|x| = 1e4", 1024)
     assert "along inputs drawn" in asked(facts(task=VECTORS), "|x| = 1e4", 1024)
 

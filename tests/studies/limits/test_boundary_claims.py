@@ -140,7 +140,7 @@ def test_immediate_counts_from_the_edge_and_in_the_slower_direction():
 def test_immediate_is_open_where_the_end_is_not_reached():
     """An onset beyond the range, measured or predicted, decides nothing."""
     ends = {
-        "cannot be told, because the end value": stored_for_onset(1e5),
+        "cannot be seen, because the end value": stored_for_onset(1e5),
         "The plateau is predicted to begin only at 1e+07 times": stored_for_onset(0.1, onset=1e7),
         "the prediction moves by 0.11 times its standard": stored_for_onset(0.1, drift=0.11),
     }

@@ -305,7 +305,9 @@ def check_drawn():
         assert finding.verdict == expected
         assert finding.evidence["drawn"].value == pytest.approx(math.log10(rate / 0.01), abs=1e-9)
         assert answered(finding)
-        assert ("On polynomials of drawn powers" in finding.reason) == (expected == "contradicted")
+        assert (("On polynomials of randomly drawn powers") in finding.reason) == (
+            expected == "contradicted"
+        )
 
 
 def test_classes_that_are_drawn_decide_too(monkeypatch):

@@ -244,7 +244,9 @@ def test_a_model_must_be_like_itself_in_every_arm():
     for to in ((0.7, 0.7, 0.7), (0.99, 0.99, 0.99)):
         check_decision(CLAIM, "inconclusive", to, itself=itself)
     found = CLAIM.judge_results(made_up(F, {"a": F}, itself=itself), facts(n_units=N_UNITS))
-    assert found.reason.startswith("With its examples in another order the model is only 0.89")
+    assert found.reason.startswith(
+        "With its examples in another order the model's similarity to itself is only 0.89"
+    )
     without = replace(CLAIM, criterion=replace(CLAIM.criterion, preconditions=()))
     must_fail(check_decision, without, "inconclusive", (0.99, 0.99, 0.99), itself=itself)
 

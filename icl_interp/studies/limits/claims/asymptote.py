@@ -257,7 +257,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     ends = results[far.ends]
     first, last = (power(x * facts.x_unit) for x in far.LINE[[0, -1]])
     further = power(context.BEYOND[-1] * facts.x_unit)
-    where = f"|x| = {first} .. {last} and up to {further}, known and drawn places"
+    where = f"|x| = {first} .. {last} and up to {further}, at fixed and at drawn places"
     return Remarks(
         scope=asked(facts, where, ends[0, 0].size),
         caveat=f"Up to |x| = {further} it departs by {of(found['departure beyond'].value)} its "
@@ -329,9 +329,11 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
-    terms="The departure is the curvature of the line, or how much its slope varies over "
-    "contexts, whichever is larger. Both directions of the query count, at known and at drawn "
-    f"places; the first departure is from 1e4 to 1e6 {EDGE}.",
+    terms=(
+        "The departure is the curvature of the line, or how much its slope varies over contexts, "
+        "whichever is larger. Both directions of the query count, at fixed and at drawn places; "
+        f"the first departure is from 1e4 to 1e6 {EDGE}."
+    ),
 )
 
 LINEAR_ASYMPTOTE_CLAIM = Claim(
@@ -347,10 +349,10 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
         "minimally affected by the in-context examples.",
         "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix "
         "G.1 for attention alone)",
-        "The paper derives the line for one attention layer. We fit lines to the prediction of the "
-        f"whole model from 1e4 to 1e6 {EDGE}, and again from 1e7 to 1e10, one for each direction, "
-        "through known and drawn places, and ask that the slope be the same in the contexts asked; "
-        "the constant b may differ between contexts.",
+        "The paper derives the line for one attention layer. We fit lines to the prediction of "
+        f"the whole model from 1e4 to 1e6 {EDGE}, and again from 1e7 to 1e10, one for each "
+        "direction, through fixed and drawn places. The slope must be the same in all contexts "
+        "that we ask; the constant b may differ between contexts.",
     ),
     kind="architecture",
     reads="outputs",

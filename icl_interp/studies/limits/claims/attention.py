@@ -67,8 +67,8 @@ TINY = float(np.finfo(float).tiny)
 BY_DESIGN = "in a plain transformer nothing but attention connects tokens"
 NO_EVIDENCE = "This is no evidence about training."
 BESIDE = (
-    "No weights reach that where tokens exchange nothing: something beside attention connects the "
-    "points."
+    "Where tokens exchange nothing, no weights reach such an error. So something beside attention "
+    "connects the tokens."
 )
 
 NECESSARY = Criterion(
@@ -97,9 +97,11 @@ NECESSARY = Criterion(
             "R2", at_least(LEARNED_R2), f"{EXPLAINS}, so it has nothing to lose.", optional=True
         ),
     ),
-    terms="Without attention every head's output is replaced by its mean over prompts. The best "
-    "guess without the prompt is the mean over all functions at the query. The model with MLPs "
-    "only is a matched one, where one is at hand.",
+    terms=(
+        "Without attention every head's output is replaced by its mean over prompts. The best "
+        "guess without the prompt is the mean over all functions at the query. The model with "
+        "MLPs only is a matched model, if there is one."
+    ),
 )
 SUFFICIENT = Criterion(
     (
@@ -121,9 +123,11 @@ SUFFICIENT = Criterion(
         ),
     ),
     kinds.PRECONDITIONS,
-    terms="The best guess without the prompt is the mean over all functions at the query. The "
-    "interval of the first number reaches over all seeds; the second is a ratio of geometric means "
-    "over seeds.",
+    terms=(
+        "The best guess without the prompt is the mean over all functions at the query. The "
+        "interval of the first number covers the intervals of all seeds. The second number is a "
+        "ratio of geometric means over seeds."
+    ),
 )
 
 
@@ -228,8 +232,9 @@ def _on_a_path(facts: Facts) -> str | None:
     # than E[f(x)].
     if getattr(facts.task, "autoregressive", False):
         return (
-            "The claim compares a model with the mean over all functions at the query; this "
-            "model's task shows paths, whose last state itself tells about the function"
+            "The claim compares a model with the mean over all functions at the query; in this "
+            "model's task prompts are paths, and the last state alone already tells something "
+            "about the function"
         )
     return None
 
@@ -289,7 +294,7 @@ def about_sufficiency(results: Results, facts: Facts, found: Mapping[str, Estima
     if decided and decided.quantity == "rate":
         times = found["ratio"]
         over = measured(Interval(times.value, times.low, times.high), kinds.TIMES)
-        caveat = f"Compared are {kinds.counted(arms)}; errors are {over} those with MLPs."
+        caveat = f"This compares {kinds.counted(arms)}; errors are {over} those with MLPs."
     return Remarks(
         scope=f"{kinds.SCOPE}, in distribution",
         caveat=caveat,
@@ -347,9 +352,9 @@ ATTENTION_NECESSARY_CLAIM = Claim(
         "with MLP only models unable to ICL.",
         "Naim & Asher (2025), section 4.3",
         "The paper trains models with MLPs only. We replace the output of every head of the "
-        "trained model by its mean over prompts, and test a model with MLPs only where there is "
-        "one. In a plain transformer nothing else connects tokens, so it cannot fail this test; a "
-        "model with another path between tokens can.",
+        "trained model by its mean over prompts. If there is a matched model with MLPs only, we "
+        "test it too. In a plain transformer nothing else connects tokens, so the claim cannot "
+        "fail there. It can fail for a model with another path between tokens.",
     ),
     kind="architecture",
     reads="attention, which is edited",
@@ -373,10 +378,10 @@ ATTENTION_SUFFICIENT_CLAIM = Claim(
         "Attention only transformer models showed capacities of ICL and has performances similar "
         "to transformers with MLP.",
         "Naim & Asher (2025), appendix G.1, first sentence (also sections 4.3 and 5)",
-        "The paper does not say what counts as similar. We compare several seeds of each kind, and "
-        "ask for errors of at most twice those of the same models with MLPs, and of at most a "
-        "tenth of those of the best guess without the prompt. Models with attention only that have "
-        "not learned their task count too; those with MLPs do not.",
+        "The paper does not say what counts as similar. We compare several seeds of each kind. "
+        "Errors must be at most twice those of the same models with MLPs, and at most a tenth of "
+        "those of the best guess without the prompt. Models with attention only count even if "
+        "they have not learned their task; models with MLPs count only if they have.",
     ),
     kind="learning",
     reads="models of several kinds, and attention, which is edited",

@@ -138,8 +138,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """The places, how much contexts still differ further out, and both directions."""
     edge = facts.x_unit
     where = (
-        f"|x| = {0.1 * edge:g} .. {power(1e6 * edge)}, known and drawn places, and drawn ones to "
-        f"{power(1e10 * edge)}"
+        f"|x| = {0.1 * edge:g} .. {power(1e6 * edge)}, at fixed and at drawn places, and drawn "
+        f"ones to {power(1e10 * edge)}"
     )
     scope = asked(facts, where, results[far.ends][0, 0].size)
     if "onset" not in found:
@@ -200,13 +200,16 @@ IMMEDIATE = Criterion(
         Precondition(
             "reached",
             at_most((1 - 1e-9) * boundary.LAST),
-            f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be told, because "
+            f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be seen, because "
             "the end value is taken at 1e6.",
         ),
     ),
-    terms="The plateau begins where the prediction stays, from there on, within "
-    f"{percent(boundary.LEVEL)} of its standard deviation in distribution of its end value (that "
-    f"at 1e6 {EDGE}), in the direction of the query that takes longer.",
+    terms=(
+        f"The end value is the prediction at 1e6 {EDGE}. The plateau begins at the |x| from which "
+        f"on the prediction stays near this value: within {percent(boundary.LEVEL)} of its "
+        "standard deviation in distribution. Of the two directions of the query the later one "
+        "counts."
+    ),
 )
 
 BOUNDARY_IMMEDIATE_CLAIM = Claim(
@@ -219,8 +222,8 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         "empirically",
         "Naim & Asher (2025), appendix G.1, last sentence of the proof of Proposition 6",
         "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that "
-        f"the prediction settle at its end value within 10 {EDGE}; it has settled where it stays "
-        "within a tenth of its own standard deviation in distribution.",
+        f"the prediction settle at its end value within 10 {EDGE}. It has settled where it stays "
+        "within a tenth of its standard deviation in distribution of that value.",
     ),
     kind="architecture",
     reads="outputs",

@@ -212,8 +212,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     return Remarks(
         scope=asked(facts, where, results[far.ends][0, 0].size),
         by_algebra="it ends at values that the weights alone predict" if ends_there else "",
-        caveat=f"It {'still tells' if told else 'does not tell'} the function: coefficients "
-        f"explain {_percent(info)} ({_percent(null)} shuffled).",
+        caveat=(
+            f"It {'still tells' if told else 'does not tell'} the function: the coefficients "
+            f"explain {_percent(info)} of it ({_percent(null)} when shuffled)."
+        ),
         causal=_swapped(results[context.use], x_unit),
         details=(
             {"statistic": "slope of the spread", "value": falls.value if falls else -math.inf},
@@ -299,7 +301,7 @@ CRITERION = Criterion(
         # A spread that has sunk into rounding has no slope.
         Condition(
             "decay",
-            "power of |x| that the spread over contexts goes like",
+            "power of |x| with which the spread over contexts changes",
             at_most(FALLS),
             optional=True,
         ),
@@ -347,10 +349,10 @@ CONTEXT_ERASED_CLAIM = Claim(
         "predictions become insensitive to the prompt content as ||x|| increases, thus precluding "
         "ICL.",
         "Naim & Asher (2025), section 6, between Propositions 3 and 4",
-        "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says "
-        "the same of softmax. We ask it of every model that uses its context near the data, and "
-        f"measure how much predictions for a query from 1e4 {EDGE} on still differ between "
-        "contexts (prompts that end with the same query).",
+        "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 "
+        "says the same of softmax. We ask it of every model that uses its context near the data. "
+        "We measure how much predictions still differ between contexts (prompts with the same "
+        f"query) where the query lies at 1e4 {EDGE} or farther.",
     ),
     kind="architecture",
     reads="outputs",

@@ -130,8 +130,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         )
     worst = [rows[max(keep, key=lambda i: left[:, i].mean())] for keep in judged.values()]
     return Remarks(
-        scope="these weights, these functions (amplitude 1 or the like): exp, sin, ln(1+x) and "
-        "|x|, and random ones that are as smooth or have one kink",
+        scope=(
+            "these weights, these functions (of amplitude about 1): exp, sin, ln(1+x) and |x|, "
+            "and random ones that are as smooth or have one kink"
+        ),
         caveat=_caveat(polynomial_in(facts).max_degree, rows, worst),
         details=tuple(rows),
     )
@@ -147,7 +149,7 @@ def _caveat(degree: int, rows: list[dict[str, Any]], worst: list[dict[str, Any]]
     first, second = worst
     beside = [natural(row["least squares of its degree"], SHARE) for row in worst]
     return (
-        f"Worst are {first['class']} and {second['class']}; least squares leaves "
+        f"The worst are {first['class']} and {second['class']}; least squares leaves "
         f"{' and '.join(beside)}."
     )
 
@@ -200,16 +202,18 @@ CRITERION = Criterion(
             "No function is approximated by polynomials of the model's degree.",
         ),
     ),
-    terms="Unexplained is the mean squared error over the variance of the function. Named "
-    "functions are exp, sin and ln(1+x) on [0, 1] and |x| on [-1, 1]. Drawn families are smooth "
-    "functions on [0, 1] and functions with a kink on [-1, 1]. Those count of which polynomials of "
-    f"the largest trained degree leave at most {natural(LOW, SHARE)}.",
+    terms=(
+        "Unexplained is the mean squared error over the variance of the function. Named functions "
+        "are exp, sin and ln(1+x) on [0, 1] and |x| on [-1, 1]. Drawn families are smooth "
+        "functions on [0, 1] and functions with a kink on [-1, 1]. A function counts if "
+        f"polynomials of the largest trained degree leave at most {natural(LOW, SHARE)}."
+    ),
 )
 
 CONTINUOUS_FUNCTIONS_CLAIM = Claim(
     id="limits.continuous_functions",
     question="functions",
-    statement="The model follows the continuous functions asked, named and drawn ones.",
+    statement="The model follows continuous functions, both named ones and ones drawn at random.",
     denied="The model does not follow continuous functions that are drawn at random.",
     quote=Quote(
         "Despite being trained only on polynomials of degree ≤ n ... our models achieve low "
@@ -218,9 +222,9 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
         "(e.g.,exp(x),sin(x),log(1+x)) as well as non-smooth functions such as |x| ...",
         "Naim & Asher (2025), section 4.2, after Proposition 2 (Figures 1 and 6)",
         "The paper shows plots. We ask that at most a tenth of each function's variance be left "
-        "unexplained, and leave out functions that no polynomial of the trained degree comes near. "
-        "Beside the four named functions we ask for random ones, smooth or with a kink, which no "
-        "model can know by heart.",
+        "unexplained. We leave out functions that no polynomial of the trained degree comes near. "
+        "Beside the four named functions we test random ones, smooth or with a kink, which no "
+        "model can have memorised.",
     ),
     kind="learning",
     reads="outputs",

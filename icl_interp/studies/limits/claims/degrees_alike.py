@@ -68,9 +68,11 @@ CRITERION = Criterion(
         HIGHEST,
     ),
     (Precondition("degrees", at_least(2), "Prompts are too short to score two degrees."),),
-    terms="Errors are divided by those of predicting 0 on the same points. Degrees are those that "
-    "the model was trained on; where that is one, also those of matched models trained on one "
-    "degree each.",
+    terms=(
+        "Errors are divided by those of predicting 0 on the same points. The degrees are those "
+        "that the model was trained on. If that is a single one, the degrees of matched models "
+        "trained on one degree each count as well."
+    ),
 )
 
 
@@ -144,21 +146,24 @@ def _on_late_points(result: DataArray, cells: list[Cell]) -> str:
     degrees = sorted(degree for _, degree in cells)
     listed = ", ".join(map(str, degrees))
     factor = natural(late.value, "log10")
-    return f"Degrees are {listed}; on late points, the same for all, it is {factor}."
+    return (
+        f"The degrees are {listed}; on the last points of the prompt, the same for all, it is "
+        f"{factor}."
+    )
 
 
 DEGREES_ALIKE_CLAIM = Claim(
     id="limits.degrees_alike",
     question="functions",
-    statement="Errors relative to predicting 0 are about the same for all degrees asked.",
-    denied="Errors relative to predicting 0 are not the same for all degrees asked.",
+    statement="Errors relative to predicting 0 are about the same for all degrees tested.",
+    denied="Errors relative to predicting 0 are not the same for all degrees tested.",
     quote=Quote(
         "All models had roughly the same error rates for each polynomial class R^n[X], for as high "
         "as we tested.",
         "Naim & Asher (2025), section 4.1, Observation 1",
         "The paper does not say what counts as roughly the same; its own rates differ by up to a "
-        "factor of 2.1 (Table 2). We allow a factor of 3, call them different from a factor of 5 "
-        "on, and ask that every error be at most a tenth of that of predicting 0.",
+        "factor of 2.1 (Table 2). We allow a factor of up to 3, and call errors different from a "
+        "factor of 5 on. Every error must also be at most a tenth of that of predicting 0.",
     ),
     kind="learning",
     reads="outputs",

@@ -34,7 +34,8 @@ CRITERION = Criterion(
         ),
         Condition(
             "edge over inner",
-            "ratio of errors without and with normalisation, near the boundary over inside",
+            "ratio of errors without and with normalisation: that near the boundary, over that "
+            "inside",
             at_most(SMALLER, least=0.0),
             at_least(LARGER),
             unit=TIMES,
@@ -44,8 +45,11 @@ CRITERION = Criterion(
         ),
     ),
     kinds.PRECONDITIONS,
-    terms=f"Near the boundary |x| is at least {EDGE} times the half-width of the inputs' interval, "
-    f"and inside at most {INNER} times. Numbers are ratios of geometric means over seeds.",
+    terms=(
+        f"Near the boundary means that |x| is at least {EDGE} times the half-width of the inputs' "
+        f"interval, and inside that it is at most {INNER} times. Numbers are ratios of geometric "
+        "means over seeds."
+    ),
 )
 
 
@@ -120,8 +124,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 ERROR_NEAR_BOUNDARY_CLAIM = Claim(
     id="limits.error_near_boundary",
     question="weights and training",
-    statement="Without normalisation models err less near the boundary of the inputs, most of all "
-    "there.",
+    statement=(
+        "Without normalisation models err less near the boundary of the inputs, and gain most "
+        "there."
+    ),
     denied="Models trained without normalisation make larger errors near the boundary of the "
     "inputs' interval.",
     quote=Quote(

@@ -124,8 +124,8 @@ def may_be_too_high(highest: Estimate) -> str:
     if highest.high <= LOW:
         return ""
     return (
-        f"The interval of the highest reaches {plain(highest.high)}, and only up to {LOW} is a "
-        "degree learned."
+        f"The interval of the highest reaches {plain(highest.high)}, and a degree counts as "
+        f"learned only up to {LOW}."
     )
 
 

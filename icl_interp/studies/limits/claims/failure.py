@@ -191,7 +191,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     near, out = (rows[place] for place in DECIDING)
     frozen = [row[f"error, {arm}"] for row in (near, out) for arm in SCALES]
     first, last = (power(QUERIES[place] * facts.x_unit) for place in DECIDING)
-    where = f"|x| = {first}, {last} and drawn places about these"
+    where = f"|x| = {first}, {last} and places drawn near these"
     furthest = f"{DECIDING[-1].removeprefix('query x ')} {EDGE}"
     sized = follows_from_sizes(errors)
     relative = {
@@ -206,9 +206,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     return Remarks(
         scope=asked(facts, where, 2 * errors.sizes["unit"]),
         by_algebra=f"at {furthest} the truth outgrows whatever the model says" if sized else "",
-        caveat=f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the "
-        f"best guess without the prompt, with frozen norms {min(frozen):.3g} to {max(frozen):.3g} "
-        "times.",
+        caveat=(
+            f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the "
+            f"best guess without the prompt, and with frozen norms {min(frozen):.3g} to "
+            f"{max(frozen):.3g} times."
+        ),
         causal={
             "intervention": "freeze the scale of every norm at the query position, at five of its "
             "scales in distribution",
@@ -284,10 +286,12 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
-    terms="The share is (e - e_frozen) / (e - e_in): e is the squared error over that of the best "
-    "guess without the prompt (the mean of the distribution of functions), e_frozen the same with "
-    "every norm frozen at the query, e_in that in distribution. Queries of 10 and 1,000 "
-    f"{EDGE}, drawn ones about these and five scales of frozen norms all count.",
+    terms=(
+        "The share is (e - e_frozen) / (e - e_in): e is the squared error over that of the best "
+        "guess without the prompt (the mean of the distribution of functions), e_frozen the same "
+        "with every norm frozen at the query, e_in that in distribution. Queries at 10 and at "
+        f"1,000 {EDGE}, queries drawn near these, and five scales of frozen norms all count."
+    ),
 )
 
 LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
@@ -301,9 +305,9 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
         "especially in high-input"
         " regimes.",
         "Naim & Asher (2025), section 5, before Table 1",
-        "In Table 1 the paper compares models trained with and without LayerNorm on functions with "
-        "coefficients up to 10; the inputs stay inside [-1, 1]. We keep one model, freeze the "
-        f"scale of every LayerNorm at the query, and let queries of 10 and 1,000 {EDGE} decide; "
+        "In Table 1 the paper compares models trained with and without LayerNorm on functions "
+        "with coefficients up to 10; the inputs stay inside [-1, 1]. We keep one model and freeze "
+        f"the scale of every LayerNorm at the query. Queries at 10 and at 1,000 {EDGE} decide; "
         "nearer queries and larger functions are in the details. Section 6 itself says that "
         "removing LayerNorm does not restore in-context learning for such queries.",
     ),

@@ -38,8 +38,8 @@ def asked(facts: Facts, where: str, n_prompts: int) -> str:
         else ""
     )
     rare = (
-        f"; a context that is rarer than one in {max(n_prompts // 3, 1)} may do something else "
-        "unseen"
+        f"; contexts rarer than one in {max(n_prompts // 3, 1)} may behave otherwise without "
+        "being seen"
     )
     return f"{SCOPE}{where}{rays}{rare}"
 

@@ -81,9 +81,11 @@ CRITERION = Criterion(
             denied="The error in distribution is not small.",
         ),
     ),
-    terms="The error is |f - g| at the query. Its variance is taken over contexts of one function "
-    "and query, and compared with that over everything; a variance below a hundredth of the "
-    "truth's counts as a hundredth.",
+    terms=(
+        "The error is |f - g| at the query. Its variance over contexts of one function and query "
+        "is divided by its variance over all prompts. Where the latter is below a hundredth of "
+        "the variance of the truth, that hundredth stands in its place."
+    ),
 )
 
 ICL1_CLAIM = Claim(
@@ -95,11 +97,12 @@ ICL1_CLAIM = Claim(
         "a transformer is able to approximate the value of g(x), regardless of which specific "
         "input samples x_i are included in the in-context examples.",
         "Naim & Asher (2025), section 3.1, first paragraph; equation (1)",
-        "Equation (1) asks for errors that are about the same for any two contexts, and below some "
-        "epsilon; the paper names neither. We ask that at most a quarter of the variance of the "
-        "error come from which context was drawn (half contradicts), and that the squared error be "
-        "at most a tenth of that of the best guess without examples. An error that varies by less "
-        "than a tenth of the spread of the truth counts as one that does not vary. Of polynomials.",
+        "Equation (1) asks for errors that are about the same for any two contexts, and below "
+        "some epsilon. The paper gives no number for either. We ask that at most a quarter of the "
+        "variance of the error come from which context was drawn (half contradicts), and that the "
+        "squared error be at most a tenth of that of the best guess without examples. An error "
+        "that varies by less than a tenth of the spread of the truth counts as one that does not "
+        "vary. The task must be polynomials.",
     ),
     kind="learning",
     reads="outputs",

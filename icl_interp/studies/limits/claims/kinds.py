@@ -160,15 +160,15 @@ TRAINED_EQUALLY = Precondition(
 TRAINED_ALIKE = Precondition(
     "trainings",
     (1, 1),
-    "The groups were trained in {value:.0f} ways (steps, batches, learning rates or curricula), "
-    "not in one.",
+    "The groups were trained in {value:.0f} different ways (steps, batches, learning rates or "
+    "curricula), but must be trained in one.",
     optional=True,
 )
 TRAINING_KNOWN = Precondition(
     "training unknown",
     (0, 0),
-    "Of {value:.0f} of the groups nothing tells how they were trained (config.json of a run folder "
-    "does), and the claim is about kinds of training.",
+    "For {value:.0f} of the groups nothing says how they were trained (in a run folder "
+    "config.json does), and the claim is about kinds of training.",
 )
 COMPARABLE = Precondition(
     "no number",
@@ -233,7 +233,7 @@ def counted(arms: Sequence[Arm]) -> str:
 
 def compared(arms: Sequence[Arm]) -> str:
     """How many seeds were compared, as a sentence."""
-    return f"Compared are {counted(arms)}."
+    return f"This compares {counted(arms)}."
 
 
 def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:

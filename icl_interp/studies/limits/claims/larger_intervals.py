@@ -43,7 +43,8 @@ CRITERION = Criterion(
     (
         Condition(
             "onset",
-            "|x| from which the prediction is level, largest over smallest training interval",
+            "|x| from which the prediction is level, for the largest over the smallest training "
+            "interval",
             at_least(GROWN),
             at_most(SHRUNK, least=0.0),
             unit=TIMES,
@@ -51,7 +52,8 @@ CRITERION = Criterion(
         ),
         Condition(
             "cost",
-            "squared error on the smallest interval, largest over smallest training interval",
+            "squared error on the smallest interval, for the largest over the smallest training "
+            "interval",
             at_least(GROWN),
             at_most(SHRUNK, least=0.0),
             unit=TIMES,
@@ -68,8 +70,10 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
-    terms="Compared are models trained on the largest and on the smallest interval at hand. "
-    "Numbers are ratios of geometric means over seeds.",
+    terms=(
+        "Models trained on the largest interval at hand are compared with models trained on the "
+        "smallest. Numbers are ratios of geometric means over seeds."
+    ),
 )
 
 
@@ -159,8 +163,9 @@ LARGER_INTERVALS_CLAIM = Claim(
         "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 "
         "(ii))",
         "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several "
-        "a and measure, over several seeds, how far out the prediction levels off and the error on "
-        "the smallest interval. Ours on U(-100, 100) has not learned its task and is left out.",
+        "a, with several seeds each. We measure how far out the prediction levels off, and the "
+        "error on the smallest interval. Our models trained on U(-100, 100) have not learned "
+        "their task and are left out.",
     ),
     kind="learning",
     reads="models of several kinds of training",

@@ -42,7 +42,7 @@ MAINLY, ALREADY = 0.4, 0.6
 ROUNDING = 1e-10
 CONSTANT = 1e-140  # a variance below is none; its square times `ROUNDING` is still a number
 SCOPE = "these weights, this task, the last query in distribution"
-AS_IT_IS = "; without a final norm, so both read-outs take the stream as it is"
+AS_IT_IS = "; the model has no final norm, so both read-outs take the stream as it is"
 
 
 def seen_by(result: DataArray, name: str, depth: int) -> Interval:
@@ -108,7 +108,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     seen = seen_by(results[lens], "affine", n_layers - 1)
     without = shares[EDITS[0]]
     caveat = (
-        f"A read-out before it sees {_percent(seen)}, and without it {_percent(without)} is left."
+        f"A read-out before this layer sees {_percent(seen)}, and {_percent(without)} is left "
+        "without the layer."
     )
     if seen.low >= ALREADY and without.high <= MAINLY:
         caveat = "The last layer makes a prediction that could have been read before it."
@@ -164,16 +165,19 @@ CRITERION = Criterion(
     (
         Condition(
             "before",
-            "share of the prediction there before the last layer, or without it",
+            "share of the prediction that is there before the last layer, or left without it",
             at_most(MAINLY),
             at_least(ALREADY),
             unit="share",
         ),
     ),
-    terms="Two shares of its variance, of which both must lie there: what the best affine read-out "
-    "(cross-validated over functions) sees in the stream before the last layer, and what is left, "
-    "up to scale and offset, with the last layer's outputs replaced by their mean. The prediction "
-    f"is taken less {NO_PROMPT}.",
+    terms=(
+        "Two shares of the prediction's variance are measured, and both must meet the threshold. "
+        "The first is what the best affine read-out (cross-validated over functions) sees in the "
+        "stream before the last layer. The second is what is left, up to scale and offset, when "
+        f"the last layer's outputs are replaced by their mean. From the prediction {NO_PROMPT} is "
+        "subtracted first."
+    ),
 )
 
 LAST_LAYER_CLAIM = Claim(
@@ -185,11 +189,11 @@ LAST_LAYER_CLAIM = Claim(
         "Evolution of predictions over layers show that the final prediction is mainly generated "
         "in the last layer.",
         "Naim & Asher (2025), appendix F, with Figure 8 (also section 4.1)",
-        "The paper shows a plot for f(x) = x and does not say how predictions were read from inner "
-        "layers. We fit the best affine read-out before the last layer, and we replace the last "
-        "layer's outputs by their mean over prompts, because what can be decoded need not be what "
-        "the prediction is made of. Either way at most 0.4 of the variance of the prediction may "
-        "be there.",
+        "The paper shows a plot for f(x) = x and does not say how predictions were read from "
+        "inner layers. We fit the best affine read-out before the last layer. What can be decoded "
+        "there need not be what the prediction is made of, so we also replace the last layer's "
+        "outputs by their mean over prompts. Either way at most 0.4 of the variance of the "
+        "prediction may be there.",
     ),
     kind="learning",
     reads="the stream after each layer",

@@ -259,7 +259,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     ends = results[far.ends]
     near, end = (power(x * facts.x_unit) for x in LAST)
     where = (
-        f"|x| = {near}, {end} and drawn places between and up to {power(BEYOND[1] * facts.x_unit)}"
+        f"|x| = {near}, {end} and places drawn between these and up to "
+        f"{power(BEYOND[1] * facts.x_unit)}"
     )
     upwards = ends.values[0, -1]
     plateau = Estimate.of(
@@ -395,10 +396,13 @@ SATURATION = Criterion(
             optional=True,
         ),
     ),
-    terms="The change is from 1e5 to 1e6 times the largest |x| of training, the largest of both "
-    "directions and of places drawn between; it is measured in standard deviations of the "
-    "prediction in distribution. A norm's scale is what it divides by; an exponent of 1 means that "
-    "it grows like |x|. Only pre-norm models have end values that the weights predict.",
+    terms=(
+        "The change is taken from 1e5 to 1e6 times the largest |x| of training and from places "
+        "drawn between to 1e6; the largest one in either direction counts. Its unit is the "
+        "standard deviation of the prediction in distribution. A norm's scale is what it divides "
+        "by; an exponent of 1 means that it grows like |x|. Only pre-norm models have end values "
+        "that the weights predict."
+    ),
 )
 
 LAYERNORM_SATURATION_CLAIM = Claim(
@@ -411,10 +415,10 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         "the ratio tends towards a constant that we have called boundary values",
         "Naim & Asher (2025), appendix G.1, proof of Proposition 6 (observed in section 5 and "
         "Figure 4)",
-        "The paper proves this for one attention layer that is followed by a LayerNorm. We measure "
-        "on the whole model how much the prediction still changes as the query goes from 1e5 to "
-        f"1e6 {EDGE}, at known and at drawn places, compare the end value with what the weights "
-        "predict, and ask that a LayerNorm's scale grow with the query.",
+        "The paper proves this for one attention layer that is followed by a LayerNorm. On the "
+        "whole model we measure how much the prediction still changes as the query goes from 1e5 "
+        f"to 1e6 {EDGE}, at fixed and at drawn places. We compare the end value with the one that "
+        "the weights predict, and ask that a LayerNorm's scale grow with the query.",
     ),
     kind="architecture",
     reads="its norms, and the read-out's certificate",

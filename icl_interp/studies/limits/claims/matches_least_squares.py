@@ -40,8 +40,11 @@ RATE = Condition(
 CRITERION = Criterion(
     (RATE,),
     (Precondition("degrees", at_least(1), "Prompts are too short to score any degree."),),
-    terms="It is of the degree trained on where it is highest. Least squares that is told a "
-    "function's degree n makes no error from the n + 2nd point on, and these points are scored.",
+    terms=(
+        "Of the degrees that the model was trained on, the one with the highest number counts. "
+        "Least squares that is told a function's degree n makes no error from point n + 2 on, and "
+        "these points are scored."
+    ),
 )
 
 
@@ -91,11 +94,11 @@ MATCHES_LEAST_SQUARES_CLAIM = Claim(
         "Least Squares, which are known to achieve optimal recovery when the degree of the "
         "polynomial is known.",
         "Naim & Asher (2025), section 4.1, before Proposition 1",
-        "The paper does not say what counts as a match; least squares makes no error on its clean "
-        "data, and Table 2 prints models' errors as 0.00 where predicting 0 errs by 0.46 to 0.64. "
-        "We ask that the error be at most a hundredth of that of predicting 0, as that table can "
-        "show, and call five hundredths no match. Proposition 1 is about inputs and coefficients "
-        "of U(-1, 1); we ask it of any law.",
+        "The paper does not say what counts as a match. Least squares makes no error on its data, "
+        "which have no noise, and Table 2 prints models' errors as 0.00 where predicting 0 errs "
+        "by 0.46 to 0.64. We ask for an error of at most a hundredth of that of predicting 0, "
+        "which two decimals can show. Five hundredths are no match. Proposition 1 is about inputs "
+        "and coefficients of U(-1, 1); we ask it of any law.",
     ),
     kind="learning",
     reads="outputs",

@@ -335,7 +335,8 @@ CRITERION = Criterion(
         ),
         Condition(
             ANY,
-            "similarity to the best function of what one algorithm says, in its worst condition",
+            "similarity to the best function of one algorithm's predictions, in its worst "
+            "condition",
             at_most(UNLIKE),
         ),
         Condition(OF_TRUTH, "similarity to the target in distribution", at_least(FOLLOWS)),
@@ -344,15 +345,17 @@ CRITERION = Criterion(
         Precondition(
             ITSELF,
             at_least(RESEMBLES),
-            "With its examples in another order the model is only {value:.3g} similar to itself "
-            f"({RESEMBLES} needed).",
+            "With its examples in another order the model's similarity to itself is only "
+            f"{{value:.3g}} ({RESEMBLES} needed).",
         ),
     ),
-    terms="Similarity is 1 - mean squared difference / variance of the predictions, over the "
-    "prompts of a test condition: 1 for the same predictions, 0 for a constant. An algorithm "
-    "counts as it is, or clipped to [-B, B] or as B tanh(A / B) about the best guess without the "
-    "prompt, with one B in all test conditions. A model that has learned nothing resembles "
-    "nothing, so the target must be near.",
+    terms=(
+        "Similarity is 1 - mean squared difference / variance of the predictions, over the "
+        "prompts of a test condition: 1 for the same predictions, 0 for a constant. An algorithm "
+        "A is compared as it is, clipped to [-B, B], and as B tanh(A / B), both about the best "
+        "guess without the prompt and with one B in all test conditions. A model that has learned "
+        "nothing resembles no algorithm, so its similarity to the target must be high as well."
+    ),
 )
 
 
@@ -373,12 +376,15 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if alike > 1 and found[ONE].low >= RESEMBLES:
         caveat = (
             f"The nearest is {compared.chosen.one}; {alike - 1} of {len(each) - 1} others are as "
-            "near, so predictions do not tell which it is."
+            "near, so the predictions do not tell which one it is."
         )
     return Remarks(
-        scope="these weights, this task, predictions at the last query in four test conditions: in "
-        "distribution, functions x 3, query at an end of the inputs' interval, scale and query "
-        "drawn near these; bounds in standard deviations of the prediction in distribution",
+        scope=(
+            "these weights, this task, predictions at the last query in four test conditions: in "
+            "distribution, functions x 3, query at an end of the inputs' interval, and scale and "
+            "query drawn near these; bounds are in standard deviations of the prediction in "
+            "distribution"
+        ),
         caveat=caveat,
         details=_rows(compared, results[rivals], results[itself]),
     )

@@ -81,10 +81,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             largest = size
     n_laws = len(rows) - 1
     return Remarks(
-        scope="these weights, polynomials of the degrees trained on, no noise; from the point on "
-        "at which the examples determine the function",
-        caveat=f"The largest is that of {most}; it is at least {FAILS:g} for {failing} of {n_laws} "
-        "laws.",
+        scope=(
+            "these weights, polynomials of the degrees trained on, without noise; only points at "
+            "which the examples determine the function"
+        ),
+        caveat=(
+            f"The largest error is under {most}; it is at least {FAILS:g} for {failing} of "
+            f"{n_laws} laws."
+        ),
         details=tuple(rows),
     )
 
@@ -102,7 +106,7 @@ CRITERION = Criterion(
     (
         Condition(
             "worst",
-            "largest squared error over that of the law's mean, of all laws asked",
+            "largest squared error under any law tested, over that of the law's mean",
             at_least(FAILS),
             at_most(LOW, least=0.0),
             unit="times",
@@ -114,24 +118,31 @@ CRITERION = Criterion(
             "R2", at_least(LEARNED_R2), f"{EXPLAINS}, so there is no success to compare with."
         ),
     ),
-    terms="Laws: the other of the normal and the uniform family, functions or inputs times 0.1, 3 "
-    "and 10, and four laws that scale both by numbers drawn from 0.1 to 10.",
+    terms=(
+        "The laws are: the uniform family in place of the normal one or vice versa; functions or "
+        "inputs times 0.1, 3 and 10; and four laws that scale both by numbers drawn from 0.1 to "
+        "10."
+    ),
 )
 
 NO_ICL2_CLAIM = Claim(
     id="limits.no_icl2",
     question="functions",
     statement="Under some laws of functions and inputs the model does not learn in context.",
-    denied="Under all laws of functions and inputs asked the model learns in context (ICL2).",
+    denied=(
+        "Under all laws of functions and inputs that were tested the model learns in context "
+        "(ICL2)."
+    ),
     quote=Quote(
         "However, even if the model can approximate large values without LN, the model still "
         "couldn’t ICL2 as Table 1 indicates for big values.",
         "Naim & Asher (2025), section 5, above Observation 2; ICL2 is defined in section 3.1",
-        "ICL2 is the capability of “approximating all functions within the target class across all "
-        "possible distributions over functions and inputs”. One law under which a model fails "
-        "denies it, and no number of laws proves it. We ask eleven, four of them drawn. A model "
-        "fails where its squared error is at least half that of the best guess without examples. "
-        "The paper says it of models without LayerNorm; we ask it of all that learned polynomials.",
+        "ICL2 is the capability of “approximating all functions within the target class across "
+        "all possible distributions over functions and inputs”. One law under which a model fails "
+        "refutes it, and no number of laws proves it. We test eleven, four of them drawn at "
+        "random. A model fails where its squared error is at least half that of the best guess "
+        "without examples. The sentence is about models without LayerNorm; we test all models "
+        "that learned polynomials.",
     ),
     kind="architecture",
     reads="outputs",

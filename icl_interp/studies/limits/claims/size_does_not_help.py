@@ -83,7 +83,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     worse = found["ratio"].low > MARGIN
     return Remarks(
         scope=f"{SCOPE}, functions scaled",
-        caveat=f"Compared are {kinds.counted(arms)}; in distribution the number is {within}.",
+        caveat=f"This compares {kinds.counted(arms)}; in distribution the number is {within}.",
         open_because="The wider models make larger errors." if worse else "",
         details=kinds.details(arms, (WIDER, NARROWER), COLUMNS),
     )
@@ -104,7 +104,9 @@ def _needed(results: Results) -> str:
 SIZE_DOES_NOT_HELP_CLAIM = Claim(
     id="limits.size_does_not_help",
     question="far from the data",
-    statement="Wider models are no better beyond the training range: both widths err alike.",
+    statement=(
+        "Wider models are no better beyond the training range: both widths have similar errors."
+    ),
     denied="Wider models are better beyond the training range.",
     quote=Quote(
         "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "

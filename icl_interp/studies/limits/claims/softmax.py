@@ -131,8 +131,8 @@ def _counts(
     already = sum(row["relevant"] == "yes" and row["in distribution"] >= NEARBY for row in rows)
     if causal["heads idle far out"]:
         return (
-            f"{counts}; no head has an effect there: uniform attention changes the prediction by "
-            f"{causal['uniform instead']:.2g} standard deviations."
+            f"{counts}; no head has an effect there: making attention uniform changes the "
+            f"prediction by {causal['uniform instead']:.2g} standard deviations."
         )
     if unclear:
         return f"{counts}; {unclear} are unclear and count both ways."
@@ -211,8 +211,8 @@ def needs_softmax(facts: Facts) -> str | None:
 
 
 MATTERS = (
-    "A head matters where its ablation at least doubles the error; it does not where the error "
-    "rises at most 1.25 times."
+    "A head matters if its ablation at least doubles the error; it does not if the error rises at "
+    "most 1.25 times."
 )
 RELEVANT = Precondition(
     "relevant heads", at_least(1.0), "No head is sure to matter for the in-distribution prediction."
@@ -234,11 +234,13 @@ HARDMAX = Criterion(
         ),
     ),
     (RELEVANT, LEFT),
-    terms=f"{MATTERS} Its attention is on one token where at least {1 - CONCENTRATED:.0%} of "
-    f"it is there in at least {TURNED:.0%} of contexts, for queries at 1e4, 1e5 and places drawn "
-    f"between; it is not in at most {NOT_TURNED:.0%}, if the gap of its scores has stopped "
-    "growing. Heads in between count both ways, and heads that attend to one token in distribution "
-    "already do not count.",
+    terms=(
+        f"{MATTERS} Its attention is on one token if in at least {TURNED:.0%} of contexts at "
+        f"least {1 - CONCENTRATED:.0%} of its weight is there, for queries at 1e4, 1e5 and places "
+        f"drawn between. It is not on one token if that holds in at most {NOT_TURNED:.0%} of "
+        "contexts and the gap between its scores has stopped growing. Heads in between count both "
+        "ways. Heads that attend to one token already in distribution do not count."
+    ),
 )
 
 SOFTMAX_HARDMAX_CLAIM = Claim(
@@ -252,9 +254,9 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
         "assigns a probability close to 1 to the largest value and nearly zero to all others.",
         "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2 and Table 4)",
         "The paper shows softmax of five given numbers (Table 4). We look at the trained heads "
-        "that matter for the prediction, with the query at 1e4 and 1e5 units, and count those that "
-        "put their attention on one token there. Heads that do so near the data already are left "
-        "out: distance did not cause it.",
+        "that matter for the prediction, with the query at 1e4 and 1e5 units, and count those "
+        "that put their attention on one token there. Heads that do so already near the data are "
+        "left out, because distance is not the cause there.",
     ),
     kind="architecture",
     reads="attention patterns",

@@ -38,9 +38,12 @@ CRITERION = Criterion(
         ),
     ),
     kinds.PRECONDITIONS,
-    terms="A comparison is of two training intervals on one test interval U(-sigma, sigma). Models "
-    "saw more of it whose own interval overlaps more with it. The ends of the share's interval "
-    f"count clear comparisons: errors at most {SMALLER} or at least {LARGER} times the others'.",
+    terms=(
+        "A comparison is between two training intervals, on one test interval U(-sigma, sigma). "
+        "Models have seen more of it if their own interval overlaps more with it. The ends of the "
+        f"share's interval count only clear comparisons, with errors at most {SMALLER} or at "
+        f"least {LARGER} times those of the others."
+    ),
 )
 
 
@@ -190,9 +193,9 @@ TRAINING_DENSITY_CLAIM = Claim(
         "Models have better performance over intervals that contain a larger proportion of "
         "examples in the training distribution.",
         "Naim & Asher (2025), appendix E, Observation 3 (i), with Table 3 (appendix C)",
-        "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and "
-        "take as the proportion how much the interval of training and the interval of the test "
-        "overlap. Each kind has several seeds.",
+        "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both. The "
+        "proportion is how much the interval of training and the interval of the test overlap. "
+        "Each kind has several seeds.",
     ),
     kind="learning",
     reads="models of several kinds of training",

@@ -108,8 +108,9 @@ BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
         "regression, which require knowing a function’s degree.",
         "Naim & Asher (2025), section 5, first paragraph",
         "The paper compares what each method must be told, not its errors. We compare the model's "
-        "error with that of least squares that uses the largest degree trained on, because it does "
-        "not know the degree, and ask for at most 0.8 times as much: as good as is not better.",
+        "error with that of least squares with the largest degree trained on, because such least "
+        "squares does not know the degree either. To be better, the model may make at most 0.8 "
+        "times its error.",
     ),
     kind="learning",
     reads="outputs",

@@ -124,8 +124,10 @@ CRITERION = Criterion(
             at_most(math.log10(ALIKE)),
             at_least(math.log10(APART)),
             unit="log10",
-            denied="On polynomials of drawn powers, on which it was not trained, the model makes "
-            "much larger errors.",
+            denied=(
+                "On polynomials of randomly drawn powers, on which it was not trained, the model "
+                "makes much larger errors."
+            ),
         ),
         HIGHEST,
     ),
@@ -136,9 +138,12 @@ CRITERION = Criterion(
             "Prompts are too short to score a degree that was not trained on.",
         ),
     ),
-    terms="Unseen degrees lie below the largest trained on; where none does, the next one counts. "
-    "The reference is a matched model trained on that degree, else the model on the nearest "
-    "degrees it was trained on. The degree counts where the number is largest.",
+    terms=(
+        "Unseen degrees lie below the largest one trained on; if there is none, the next degree "
+        "above counts. The reference is a matched model trained on that degree, or else the model "
+        "itself on the nearest degrees that it was trained on. The degree with the largest number "
+        "counts."
+    ),
 )
 
 
@@ -231,8 +236,8 @@ def _references(degrees: Degrees) -> str:
     """What the unseen degrees are compared with; where all were trained on, that none is unseen."""
     if not degrees.inside:
         return (
-            f"All degrees up to {degrees.largest} were trained on, so this is about what lies "
-            "outside."
+            f"The model was trained on all degrees up to {degrees.largest}, so this is about the "
+            "next one above."
         )
     against = []
     for degree, cells in zip(degrees.unseen, degrees.references, strict=True):
@@ -264,7 +269,10 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
 UNSEEN_CLASSES_CLAIM = Claim(
     id="limits.unseen_classes",
     question="functions",
-    statement="The model learns polynomials that it was not trained on about as well as others.",
+    statement=(
+        "The model learns polynomials that it was not trained on about as well as those that it "
+        "was."
+    ),
     denied="On a degree that it was not trained on the model makes much larger errors.",
     quote=Quote(
         "Transformer models with this training, both with and without an MLP component, exhibited "
@@ -273,7 +281,8 @@ UNSEEN_CLASSES_CLAIM = Claim(
         "2 and 4)",
         "We allow a factor of 3 between the errors relative to predicting 0. Where no model "
         "trained on the unseen degree is at hand, we compare with the model's own errors on the "
-        "nearest degrees it was trained on. Beside degrees we ask for polynomials of drawn powers.",
+        "nearest degrees it was trained on. Beside unseen degrees we test polynomials of randomly "
+        "drawn powers.",
     ),
     kind="learning",
     reads="outputs",
