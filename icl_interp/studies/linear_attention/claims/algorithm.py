@@ -46,8 +46,11 @@ CRITERION = Criterion(
             unit="log10",
         ),
     ),
-    terms="Distances are between predictions, on prompts of as many examples as in training "
-    "(M = N). The step is of gradient descent, and a fixed matrix multiplies it.",
+    terms=(
+        "Distances are between predictions, on prompts with as many examples as in training (M = "
+        "N). The step is one of gradient descent, multiplied by a fixed matrix (the "
+        "preconditioner)."
+    ),
 )
 
 
@@ -134,7 +137,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         rows.append({"M": n_examples, "algorithm": name, "the same as": PRECONDITIONED})
     if similarity[best] < ALIKE:
         caveat = (
-            f"It is like none of them: its similarity to the nearest, {best}, is only "
+            f"It resembles none of them: its similarity to the nearest, {best}, is only "
             f"{similarity[best]:.3f} (1: the same predictions)."
         )
     elif merged:

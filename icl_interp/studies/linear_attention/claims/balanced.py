@@ -36,12 +36,14 @@ CRITERION = Criterion(
             at_least(FAR),
             unit="share",
         ),
-        Condition("snapshots", "number of snapshots on the way", at_least(MIN_POINTS)),
+        Condition("snapshots", "number of snapshots of training", at_least(MIN_POINTS)),
     ),
     TIED,
-    terms="Sizes are those of the value weights v (last row of W_PV) and of the query-key weights "
-    "F (first d columns of W_KQ), and the largest difference is that over all snapshots. "
-    f"{TIED_TERMS}",
+    terms=(
+        "The sizes are those of the value weights v (last row of W_PV) and of the query-key "
+        "weights F (first d columns of W_KQ). The difference is the largest over all snapshots of "
+        f"training. {TIED_TERMS}"
+    ),
 )
 
 
@@ -76,16 +78,16 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     along = _along(curve)
     n_snapshots = len(along)
     if not n_snapshots:
-        return Remarks(SCOPE, "No snapshots were kept, so the way there is not known.")
+        return Remarks(
+            SCOPE,
+            ("No snapshots of training were kept, so it is not known how the weights got there."),
+        )
     if n_snapshots >= MIN_POINTS:
         first = natural(float(along[0]), SHARE)
         last = natural(float(along[-1]), SHARE)
         caveat = f"Over {n_snapshots} snapshots the difference goes from {first} to {last}."
     else:
-        caveat = (
-            f"Only {n_snapshots} snapshots were kept, and {MIN_POINTS} are needed to know the way "
-            "there."
-        )
+        caveat = f"Only {n_snapshots} snapshots of training were kept, and {MIN_POINTS} are needed."
     # A row for each snapshot, and what a flow on the factors of the matrices conserves.
     rows: list[dict[str, Any]] = []
     for i, step in enumerate(coordinates(curve, "step")):
@@ -126,9 +128,9 @@ BALANCED_CLAIM = Claim(
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), Lemma A.3 (after slide 47), "
         "equation (A.12): u² = tr(U U^T)",
         "In the lemma u is the last entry of the value matrix and U the first d rows and columns "
-        "of the query-key matrix; it is about gradient flow on these matrices from a start with u² "
-        "= |U|². Neither Adam nor a flow on factors of them has to keep it. We check the snapshots "
-        "of a training by gradient flow; a model that Adam trained is not asked.",
+        "of the query-key matrix; it is about gradient flow on these matrices from a start with "
+        "u² = |U|². Neither Adam nor a flow on factors of these matrices has to keep it. We check "
+        "the snapshots of a training by gradient flow, and do not judge models that Adam trained.",
     ),
     kind="learning",
     reads="weights of the layer during training",

@@ -36,7 +36,7 @@ CRITERION = Criterion(
     (
         Condition(
             "distance",
-            "distance of the weights' product from that of the minimum, over the latter's size",
+            "relative distance of the weights' product from that at the minimum",
             at_most(NEAR),
             at_least(FAR),
             unit="share",
@@ -81,7 +81,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             f"{own['outside']:.2g}."
         )
     else:
-        caveat = f"By the weights the loss is {100 * own['excess']:.2g} % above its minimum."
+        caveat = f"With these weights the loss is {100 * own['excess']:.2g} % above its minimum."
     rows = []
     for name, value in own.items():
         row = {"number": name, "model": value, "randomly initialised control": control.get(name)}
@@ -105,10 +105,9 @@ CONVERGED_CLAIM = Claim(
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 20, Theorem 4.1 (Theorem 4.5 "
         "on slide 29 for random covariances)",
         "The theorem is about gradient flow, gradient descent with infinitely small steps, from a "
-        "special"
-        " start. We take whatever training made the weights, and compare the product of the value "
-        "and the"
-        " query-key weights with the minimum's, because one may be scaled up and the other down.",
+        "special start. We judge weights from any training. We compare the product of the value "
+        "and the query-key weights with that at the minimum, because one may be scaled up and the "
+        "other down.",
     ),
     kind="learning",
     reads="weights of the layer",

@@ -27,15 +27,17 @@ CRITERION = Criterion(
     (
         Condition(
             "share",
-            "least share of a map that is a multiple of the identity",
+            "smallest share of a map that is a multiple of the identity",
             at_least(IDENTITY),
             at_most(OTHER),
             unit="share",
         ),
     ),
     TIED,
-    terms="The share of a map A is tr(A)^2 / (d |A|^2), and the maps are W_K^T W_Q and W_P W_V in "
-    f"the coordinates of tokens, summed over heads. {TIED_TERMS}",
+    terms=(
+        "The share of a map A is tr(A)^2 / (d |A|^2). The maps are W_K^T W_Q and W_P W_V in the "
+        f"coordinates of tokens, summed over heads. {TIED_TERMS}"
+    ),
 )
 
 
@@ -75,7 +77,7 @@ IDENTITY_MAPS_CLAIM = Claim(
     id="linear_attention.identity_maps",
     question="weights and training",
     statement="The query-key and the value-output map are nearly multiples of the identity.",
-    denied="Not both the query-key and the value-output map are nearly multiples of the identity.",
+    denied="The query-key map or the value-output map is not nearly a multiple of the identity.",
     quote=Quote(
         "It is noteworthy that recent empirical work shows that state-of-the-art trained vision "
         "transformers with standard softmax-based attention modules are such that (W^K)^T W^Q and "
@@ -83,9 +85,9 @@ IDENTITY_MAPS_CLAIM = Claim(
         " are nearly multiples of the identity matrix [TK23] ...",
         "Wu's slides (2025) on Zhang, Frei & Bartlett (2023), slide 14, Remark (after Trockman & "
         "Kolter, 2023)",
-        "The remark is about vision transformers. We ask it of a layer of linear attention that is "
-        "trained on linear regression, where maps are those of tokens: in deeper models other "
-        "weights may rotate the stream.",
+        "The remark is about vision transformers. We test it on a layer of linear attention that "
+        "is trained on linear regression. There the maps act on tokens themselves; in deeper "
+        "models other weights may rotate the stream.",
     ),
     kind="learning",
     reads="weights of the layer",

@@ -40,8 +40,9 @@ CRITERION = Criterion(
         Precondition(
             "contexts",
             at_least(USED),
-            "The model hardly reads its examples: those of another function change its prediction "
-            f"by {{value:.2g}} times its standard deviation over prompts ({USED:g} needed).",
+            "The model hardly reads its examples: examples of another function change its "
+            f"prediction by {{value:.2g}} times its standard deviation over prompts ({USED:g} "
+            "needed).",
         ),
     ),
 )

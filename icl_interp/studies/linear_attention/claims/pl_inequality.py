@@ -39,7 +39,7 @@ CRITERION = Criterion(
     (
         Condition(
             "ratio",
-            "squared gradient over its bound, the least over snapshots",
+            "smallest squared gradient over its bound, of all snapshots",
             at_least(0.0),
             at_most(math.log10(PL_FAILS)),
             unit="log10",
@@ -54,9 +54,11 @@ CRITERION = Criterion(
             f"({MIN_POINTS} needed).",
         ),
     ),
-    terms="The bound is mu times the loss above its minimum, mu of Lemma 5.4 with what has been "
-    "gained at that snapshot. Snapshots are those that do better than predicting 0 and are not yet "
-    f"at the minimum. {TIED_TERMS}",
+    terms=(
+        "The bound is mu times the loss above its minimum, with mu from Lemma 5.4 for what has "
+        "been gained at that snapshot. Only snapshots that do better than predicting 0 and are "
+        f"not yet at the minimum count. {TIED_TERMS}"
+    ),
 )
 
 

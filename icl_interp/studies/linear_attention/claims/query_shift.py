@@ -25,15 +25,18 @@ CRITERION = Criterion(
     (
         Condition(
             "ratio",
-            "relative error with shifted queries over that in distribution, the largest",
+            "largest relative error with shifted queries, over that in distribution",
             at_most(math.log10(TOLERATED)),
             at_least(math.log10(HURT)),
             unit="log10",
         ),
     ),
-    terms="A relative error is the mean squared error over the mean square of the label. Queries "
-    "are shifted in three ways: three times as far; from an isotropic distribution of three times "
-    "the standard deviation; and from a normal distribution that is drawn.",
+    terms=(
+        "A relative error is the mean squared error over the mean square of the label. Queries "
+        "are shifted in three ways: moved three times as far out; drawn from an isotropic "
+        "distribution of three times the standard deviation; and drawn from a normal distribution "
+        "that is itself drawn at random."
+    ),
 )
 
 
@@ -98,8 +101,8 @@ QUERY_SHIFT_CLAIM = Claim(
         "and 27),"
         " after equation (4.8)",
         "The slides argue for infinitely long prompts. We test prompts of the trained length with "
-        "three other distributions of the query, one of them drawn, and compare errors relative to "
-        "the mean square of the labels.",
+        "three other distributions of the query, one of them drawn at random, and compare errors "
+        "relative to the mean square of the labels.",
     ),
     kind="learning",
     reads="outputs",

@@ -36,7 +36,7 @@ CRITERION = Criterion(
             unit="ln",
         ),
     ),
-    terms="Errors are on prompts of as many examples as in training (M = N).",
+    terms="Errors are on prompts with as many examples as in training (M = N).",
 )
 
 
@@ -110,10 +110,10 @@ RANDOM_COVARIANCE_CLAIM = Claim(
         "distributions.",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 31, after Theorem 4.5 (slide "
         "29)",
-        "The slides conclude this from the mean prediction for infinitely long prompts, which is a "
-        "third of the right one in their example. We compare the error on prompts of the trained "
-        "length with that of the weights of Theorem 4.5, and also judge softmax models, which the "
-        "slides report to succeed.",
+        "The slides conclude this from the mean prediction for infinitely long prompts, which is "
+        "a third of the right one in their example. We compare the error on prompts of the "
+        "trained length with that of the weights of Theorem 4.5. We also judge softmax models, "
+        "which succeed according to the slides.",
     ),
     kind="learning",
     reads="the design of the model",

@@ -42,14 +42,16 @@ CRITERION = Criterion(
     (
         Condition(
             "ratio",
-            "factor between the mean squared error and Theorem 4.2's, the largest",
+            "largest factor between the mean squared error and that of Theorem 4.2",
             at_most(math.log(CLOSE)),
             at_least(math.log(OFF)),
             unit="ln",
         ),
     ),
-    terms="The factor is that of the larger over the smaller, and it is the largest over numbers M "
-    "of examples.",
+    terms=(
+        "The factor is the larger of both errors over the smaller one, at the number M of "
+        "examples where it is largest."
+    ),
 )
 
 

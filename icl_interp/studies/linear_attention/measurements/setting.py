@@ -28,8 +28,8 @@ from icl_interp.theory import linear_attention as theory
 
 # In the scope of four claims about a single layer: predictions are those of P, and P is P*.
 SAME_EVIDENCE = (
-    "of a single layer converged, algorithm, and risk or random_covariance ask one thing, whether "
-    "P = P*, so they are one piece of evidence"
+    "for a single layer the claims converged, algorithm, and risk or random_covariance all test "
+    "whether P = P*, so they are one piece of evidence"
 )
 BATCH = 256  # prompts predicted at once
 
@@ -163,7 +163,7 @@ def not_learned(facts: Facts) -> str | None:
     if r2 > LEARNED_R2 * best:
         return None
     kind = "the best layer of linear attention" if _is_linear(facts) else "the best predictor"
-    return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"
+    return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, and {LEARNED_R2} of that is needed"
 
 
 def never_asked(facts: Facts) -> None:
