@@ -258,7 +258,7 @@ def test_a_window_that_was_typed_in_says_nothing_about_a_kind_of_training():
         lab, facts = calibration.lab_for(with_training(**change))
         finding = FAMILY_CLAIM.judge_results(calibration.measure(lab, facts, [FAMILY_CLAIM]), facts)
         assert finding.verdict == "inconclusive"
-        assert "another kind of training: 1 settings" in finding.reason
+        assert "trained otherwise: 1 settings" in finding.reason
         assert named in finding.reason
 
 

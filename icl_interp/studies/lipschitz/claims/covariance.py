@@ -92,8 +92,8 @@ CRITERION = Criterion(
         Precondition(
             "telling",
             at_least(TELLING),
-            f"The loss hardly depends on the shape of M: eigenvalues {100 * FAR:g} % off raise it "
-            f"by only {{value:.2g}} of the least loss ({TELLING:g} needed).",
+            f"The loss hardly depends on the shape of M: eigenvalues that are {100 * FAR:g} % off "
+            f"raise it by only {{value:.2g}} of the least loss ({TELLING:g} needed).",
         ),
     ),
     terms="Whitened M is S M S with S = Sigma^(1/2), Sigma the covariance of the inputs. The "
@@ -178,15 +178,15 @@ INVERSE_COVARIANCE_CLAIM = Claim(
     id="lipschitz.inverse_covariance",
     question="weights and training",
     statement="The query-key matrix M is the inverse covariance of the inputs, up to a scale.",
-    denied="The query-key matrix M is no multiple of the inverse covariance of the inputs.",
+    denied="The query-key matrix M is not a multiple of the inverse covariance of the inputs.",
     quote=Quote(
         "Under natural symmetry conditions: x_i ∼ Σ^(1/2) U^d ∀ i ⟹ M* = w_KQ Σ⁻¹ for any M* ∈ arg "
         "min L(M) and some w_KQ ≥ 0",
         "Collins et al. (2024), slides by A. Mokhtari, 'Lemma 1: Inverting the data covariance'",
-        "The lemma is about minimisers of the loss; we ask it of trained weights. Its symmetry "
-        "conditions are read as: the distribution of functions is the same in all directions of "
-        "the inputs Σ^(-1/2) x. Where it is the same in all directions of x itself the lemma is "
-        "false, and the claim is not asked. For even functions, f(x) = f(-x), w may be negative.",
+        "The lemma is about minimisers of the loss; we ask it of trained weights. We read its "
+        "symmetry conditions so: the distribution of functions is the same in all directions of "
+        "the inputs Σ^(-1/2) x. If it is the same in all directions of x itself, the lemma is "
+        "false, and the claim is not judged. For even functions, f(x) = f(-x), w may be negative.",
     ),
     kind="learning",
     reads="weights and scores of the head",

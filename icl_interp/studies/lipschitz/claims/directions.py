@@ -90,16 +90,18 @@ CRITERION = Criterion(
         Precondition(
             "selects",
             at_least(SELECTS),
-            "Attention takes only {value:.2g} of the error off that equal weights have, so there "
-            f"is nothing to lose ({SELECTS:g} needed).",
+            "Attention takes off only {value:.2g} of the error that equal weights have "
+            f"({SELECTS:g} needed), so there is nothing to lose.",
         ),
         IS_KERNEL,
         *TIED,
     ),
-    terms="Relevant are the directions col(B) that the functions depend on. The matrix's share is "
-    "that of its squared entries, and its directions are its leading left singular vectors. "
-    "Attention's gain is what it takes off the error with equal weights; it is without directions "
-    "where it is not shown them.",
+    terms=(
+        "The relevant directions are those that the functions depend on, col(B). The matrix's "
+        "share is that of its squared entries, and its directions are its leading left singular "
+        "vectors. Attention's gain is how much smaller the error is than with equal weights. "
+        "Attention is without some directions where it is not shown them."
+    ),
 )
 
 
@@ -157,7 +159,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     decided = CRITERION.decide(found).condition
     if decided and decided.quantity in ("angle", "lost with relevant"):
         share = percent(found["energy"].value)
-        caveat = f"Of the query-key matrix {share} % lies in irrelevant directions."
+        caveat = f"{share} % of the query-key matrix lies in irrelevant directions."
     else:
         rank = task_in(facts).rank
         share = percent(relevant.value)
@@ -182,12 +184,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         scope="these weights, this task, the query of in-distribution prompts",
         caveat=caveat,
         causal={
-            "intervention": "attention as if the irrelevant directions of every input were 0; "
-            "values as they are",
+            "intervention": (
+                "attention computed as if the irrelevant directions of every input were 0; values "
+                "unchanged"
+            ),
             "share lost": irrelevant.value,
             "low": irrelevant.low,
             "high": irrelevant.high,
-            "the same of the relevant directions": relevant.value,
+            "the same for the relevant directions": relevant.value,
         },
         details=tuple(rows),
     )
@@ -204,10 +208,10 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
         "{M : M = M^T, ‖B^T M B‖₂ ≤ C} satisfies, for c ∈ (0, C], M* = c B B^T. ... softmax attn "
         "window depends only on projections onto col(B)",
         "Collins et al. (2024), slides by A. Mokhtari, 'Results Part II', Theorem 4 (Informal)",
-        "The theorem is about minimisers under a bound C on B^T M B. Without the bound it is false "
-        "for long prompts and little noise: there a window that also looks at irrelevant "
-        "directions has less loss. Training has no such bound. We ask trained weights, at any "
-        "noise, for nonlinear functions of B^T x as well, and we also ask what happens when "
+        "The theorem is about minimisers under a bound C on B^T M B. Without the bound it is "
+        "false for long prompts and little noise: there a window that also looks at irrelevant "
+        "directions has less loss. Training has no such bound. We test trained weights, at any "
+        "noise, and for nonlinear functions of B^T x as well. We also test what happens when "
         "attention is not shown the directions.",
     ),
     kind="learning",

@@ -48,7 +48,7 @@ CRITERION = Criterion(
     (
         Condition(
             "concentration",
-            "way of the weight near the query towards that of the best window",
+            "how far the weight near the query is on the way to that of the best window",
             at_most(NONE),
             at_least(SOME),
             unit="share",
@@ -67,8 +67,8 @@ CRITERION = Criterion(
         Precondition(
             "apart",
             at_least(APART),
-            "For this task the best window gathers hardly more weight near the query than x_i . "
-            f"x_q does (the shares differ by {{value:.2g}}, {APART:g} needed).",
+            "For this task the best window has hardly more weight near the query than x_i . x_q "
+            f"has (the shares differ by {{value:.2g}}, {APART:g} needed).",
         ),
         Precondition(
             "reads",
@@ -79,12 +79,15 @@ CRITERION = Criterion(
         Precondition(
             "beside",
             at_most(BESIDE, least=0.0),
-            "With attention at its mean, {value:.2g} of the labels' weights in the prediction stay "
-            f"(at most {BESIDE:g} allowed): something beside linear attention reads the examples.",
+            "With attention at its mean, {value:.2g} of the labels' weights in the prediction "
+            f"remain (at most {BESIDE:g} allowed), so something beside linear attention reads the "
+            "examples.",
         ),
     ),
-    terms="The weight near the query is a share of the weight of all examples. The way begins at "
-    "the share of the kernel x_i . x_q (0 %) and ends at that of the best softmax window (100 %).",
+    terms=(
+        "The weight near the query is a share of the weight of all examples. The way goes from "
+        "the share of the kernel x_i . x_q (0 %) to that of the best softmax window (100 %)."
+    ),
 )
 
 
@@ -172,8 +175,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if decision.verdict == SUPPORTED and is_linear(facts.config):
         by_algebra = "predictions are linear in the query"
     return Remarks(
-        scope="these weights, this task, prompts in distribution; attention is the derivative of ŷ "
-        "by the labels",
+        scope=(
+            "these weights, this task, prompts in distribution; an example's weight is the "
+            "derivative of ŷ with respect to its label"
+        ),
         caveat=caveat,
         by_algebra=by_algebra,
         details=tuple(rows),
@@ -189,10 +194,11 @@ LINEAR_CLAIM = Claim(
     quote=Quote(
         "To our knowledge, first result showing how pretrained softmax attention facilitates ICL.",
         "Collins et al. (2024), slides by A. Mokhtari, 'Results Part I', 'Some extreme examples'",
-        "This is the nearest sentence: the slides do not speak of linear attention. That it cannot "
-        "adapt is our converse: its weight x_i^T M x_q / n has one shape at every size of M, so "
-        "that neither L nor the noise can narrow it. We also ask it of models of several layers, "
-        "with MLPs before a layer of linear attention, which can.",
+        "This is the nearest sentence: the slides do not speak of linear attention. They say that "
+        "softmax attention adapts; that linear attention cannot is our converse. Its weight x_i^T "
+        "M x_q / n has one shape at every size of M, so neither L nor the noise can narrow it. We "
+        "also judge models of several layers, with MLPs before a layer of linear attention, which "
+        "can adapt.",
     ),
     kind="architecture",
     reads="the design of the model, and its gradients",

@@ -64,13 +64,16 @@ CRITERION = Criterion(
             "No head is sure to matter at the query, so there is nothing to replace.",
         ),
     ),
-    terms="A head matters at the query where its mean moves the prediction by "
-    f"{relevance.MOVES:g} standard deviations of the true values (not where by "
-    f"{relevance.STILL:g} at most). The average is of the labels, with weights that depend on the "
-    f"inputs alone. It replaces a head where it moves the prediction by {100 * REPLACED:g} % of "
-    f"that at most, in mean square; none does where by {100 * MISSED:g} %, with a kernel of a "
-    "family and with any kernel at all, which is read off prompts that share the example and the "
-    "query and nothing else.",
+    terms=(
+        "A head matters at the query if replacing its output by its mean moves the prediction by "
+        f"{relevance.MOVES:g} standard deviations of the true values, and does not matter if that "
+        f"is at most {relevance.STILL:g}. Its replacement is an average of the labels with "
+        "weights that depend on the inputs alone. A head is replaced if that moves the prediction "
+        f"by at most {100 * REPLACED:g} % as much (in mean square). It is not replaced if it is "
+        f"{100 * MISSED:g} % or more both with a kernel of a fixed family and with any kernel at "
+        "all. The latter is read off prompts that share the example and the query and nothing "
+        "else."
+    ),
 )
 
 
@@ -266,9 +269,9 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
     worst, n = max(heads, key=lambda row: row["labels: least missed"]), len(heads)
     if _replaced(heads, "labels") == n:
         return (
-            f"Of what head {worst['head']}{', the worst,' * (n > 1)} does to the prediction it "
-            f"misses {percent(worst['labels: least missed'])} % (mean square; at most "
-            f"{100 * REPLACED:g} % counts as replaced)."
+            f"For head {worst['head']}{', the worst,' * (n > 1)} it misses "
+            f"{percent(worst['labels: least missed'])} % of what the head does to the prediction "
+            f"(mean square; at most {100 * REPLACED:g} % counts as replaced)."
         )
     share = worst["log weights: share that redraws change"]
     if math.isnan(share):
@@ -328,13 +331,14 @@ SMOOTHER_CLAIM = Claim(
         "x_(n+1)) − f(x_(n+1)) )²",
         "Collins et al. (2024), slides by A. Mokhtari, equation (ICL), 'Pretraining population "
         "loss'",
-        "The slides set the model up as such an average. We ask of any softmax head whether it is "
-        "one: with any kernel of the inputs, and up to an affine map of the average, which is "
-        "wider than x^T M x_q. The kernel is fitted to the head's scores on other prompts, as one "
-        "whose logarithm is a polynomial of low degree. Where that fails it is read off the head "
-        "on prompts that share the example and the query and nothing else, which leaves no kernel "
-        "out. It is narrower than the tautology that a head averages its own values with its own "
-        "weights: here weights may depend on the inputs alone, and what is averaged are labels.",
+        "The slides define the model as such an average. We test for any softmax head whether it "
+        "is one, up to an affine map of the average. Any kernel of the inputs is allowed, not "
+        "only x^T M x_q. The kernel is fitted to the head's scores on other prompts, as one whose "
+        "logarithm is a polynomial of low degree. If that fails, it is read off the head on "
+        "prompts that share the example and the query and nothing else, which leaves no kernel "
+        "out. The claim says more than that a head averages its own values with its own weights, "
+        "which is always true: here weights may depend on the inputs alone, and labels are "
+        "averaged.",
     ),
     kind="architecture",
     reads="attention scores, and heads, which are replaced",

@@ -81,8 +81,10 @@ CRITERION = Criterion(
             f"best window (at most {AS_THEORY:g} allowed).",
         ),
     ),
-    terms="The best window is the one for the L of training, by theory. Errors are mean squares on "
-    "the same prompts of another L, and the larger one stands over the smaller.",
+    terms=(
+        "The best window is the one that theory gives for the L of training. Errors are mean "
+        "squares on the same prompts of another L. The number is the larger one over the smaller."
+    ),
 )
 
 
@@ -150,8 +152,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         )
     return Remarks(
         estimate=found[key(worst["L' / L"])],
-        scope="these weights, this task's n, d and noise; the L' asked, four on a grid and two "
-        "drawn from L / 10 to 10 L; errors against f(x_q) itself",
+        scope=(
+            "these weights, this task's n, d and noise; four L' on a grid and two drawn from L / "
+            "10 to 10 L; errors against f(x_q) without noise"
+        ),
         caveat=caveat,
         causal={
             "intervention": "labels divided by L' / L before the model reads them, its prediction "
@@ -206,10 +210,14 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
 TRANSFER_CLAIM = Claim(
     id="lipschitz.transfer",
     question="functions",
-    statement="At other Lipschitz constants the model's error is that of the best window for its "
-    "own.",
-    denied="At another Lipschitz constant the model's error is not that of the best window for its "
-    "own.",
+    statement=(
+        "At other Lipschitz constants the model's error is that of the best window for its own "
+        "constant."
+    ),
+    denied=(
+        "At another Lipschitz constant the model's error is not that of the best window for its "
+        "own constant."
+    ),
     quote=Quote(
         "Shared Lipschitzness across (train, test) is both necessary and sufficient for ICL. [...] "
         "Suppose M is pretrained on the loss induced by D(F_L^+). [...] if it is tested on "
@@ -217,10 +225,11 @@ TRANSFER_CLAIM = Claim(
         " for L' > L (worse dependence on L'), (nL²/σ²)^(2/(2(d+2))) / n for L' ≤ L (no benefit of "
         "L')",
         "Collins et al. (2024), slides by A. Mokhtari, 'Generalization Guarantees' and Theorem 3",
-        "The printed orders decide nothing at one n, and for large n the first is false and the "
-        "second lacks σ². We compute exactly what the best window for L pays at L', and ask "
-        "whether the model pays as much. This is narrower than the theorem, which bounds, and "
-        "wider: layers with a norm and an MLP count too, and whatever predicts without weights.",
+        "The orders of size that the slides print decide nothing at one n; for large n the first "
+        "is false and the second lacks σ². We compute exactly the error at L' of the best window "
+        "for L, and ask whether the model has the same. This is narrower than the theorem, which "
+        "only gives bounds. It is wider because layers with a norm and an MLP count too, and so "
+        "do predictors without weights.",
     ),
     kind="learning",
     reads="outputs",

@@ -72,22 +72,25 @@ CRITERION = Criterion(
     (
         Condition(
             "factor",
-            "factor between the sharpness w and that of least loss w*, either way",
+            "factor between the sharpness w and the one with the least loss, w*",
             at_most(CLOSE, least=1.0),
             at_least(OFF),
             scale="log",
         ),
         Condition(
             "excess",
-            "loss of the learned matrix above the least, relative to it",
+            "loss of the learned matrix above the least loss, relative to the latter",
             at_most(CHEAP),
             at_least(DEAR),
             unit="share",
         ),
     ),
     (LEARNED_ENOUGH, IS_KERNEL, *TIED),
-    terms="The sharpness w is the mean eigenvalue of the whitened query-key matrix M: a large one "
-    f"makes a narrow window. w* is any whose loss is within {100 * FLAT:g} % of the least.",
+    terms=(
+        "The sharpness w is the mean eigenvalue of the whitened query-key matrix M: a large w "
+        f"makes a narrow window. Any w whose loss is within {100 * FLAT:g} % of the least one "
+        "counts as w*."
+    ),
 )
 
 
@@ -223,8 +226,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             f"The sharpness w is {times:.3g} times w*, and the loss is {above} % above the least."
         )
     return Remarks(
-        scope="these weights, this task's L, sigma, n and d, at which the theorem's orders decide "
-        "nothing; the loss of equation (2) with the model's M",
+        scope=(
+            "these weights, this task's L, sigma, n and d, for which the theorem's orders of size "
+            "say nothing; the loss is that of equation (2) with the model's M"
+        ),
         caveat=caveat,
         details=tuple(_rows(results, facts)),
     )
@@ -262,10 +267,10 @@ OPTIMAL_WINDOW_CLAIM = Claim(
         "by D(F_L^+) is M* = w_KQ I_d where Ω((nL²/σ²)^(1/d)) < w_KQ < O((nL²/σ²)^(2/d))",
         "Collins et al. (2024), slides by A. Mokhtari, 'Results Part I: Softmax Attention Adapts "
         "Attention Window to Lipschitzness', Theorem 2",
-        "The theorem is about the minimiser of the loss and bounds it by orders for large n. We "
-        "compute the minimiser w* itself for the task's own L, σ, n and d, by scalar minimisation, "
-        "and ask whether training reached it. This is narrower, because orders decide nothing at "
-        "one n, and wider: other classes of functions than F_L^+ count.",
+        "The theorem is about the minimiser of the loss, and bounds it by orders of size for "
+        "large n. These say nothing at one n. So we compute the minimiser w* itself for the "
+        "task's own L, σ, n and d, by scalar minimisation, and ask whether training reached it. "
+        "We also allow other classes of functions than F_L^+.",
     ),
     kind="learning",
     reads="weights and scores of the head",

@@ -67,13 +67,13 @@ CRITERION = Criterion(
     (
         Condition(
             "L",
-            "slope of the window with the Lipschitz constant, over theory's",
+            "slope of the window with the Lipschitz constant, over that of theory",
             at_least(ADAPTS),
             at_most(FIXED),
         ),
         Condition(
             "noise",
-            "slope of the window with the label noise, over theory's",
+            "slope of the window with the label noise, over that of theory",
             at_least(ADAPTS),
             at_most(FIXED),
         ),
@@ -86,7 +86,7 @@ CRITERION = Criterion(
         ),
         Condition(
             "own",
-            "factor between this model's window and the best one, either way",
+            "factor between this model's window and the best one",
             at_most(CLOSE, least=1.0),
             at_least(OFF),
             scale="log",
@@ -98,8 +98,8 @@ CRITERION = Criterion(
         Precondition(
             "kind",
             (0, 0),
-            "The runs that would decide this are of another kind of training: {value:.0f} settings "
-            "of this model's run differ.",
+            "The runs that could decide this were trained otherwise: {value:.0f} settings of this "
+            "model's run differ.",
         ),
         Precondition(
             "seeds",
@@ -205,7 +205,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     decided = CRITERION.decide(found).condition
     if decided and decided.quantity == "own":
         caveat = (
-            f"Over the runs windows are a factor of {found['factor'].value:.3g} from the best ones."
+            "Over the runs windows differ from the best ones by a factor of "
+            f"{found['factor'].value:.3g}."
         )
     else:
         mine = next(row for row in rows_in(table) if row["run"] == THIS)
@@ -282,16 +283,18 @@ FAMILY_CLAIM = Claim(
     question="weights and training",
     statement="In runs of this recipe windows narrow as the Lipschitz constant grows and widen as "
     "the noise grows.",
-    denied="In runs of this recipe windows do not follow the Lipschitz constant and the noise as "
-    "the best do.",
+    denied=(
+        "In runs of this recipe windows do not follow the Lipschitz constant and the noise as the "
+        "best ones do."
+    ),
     quote=Quote(
         "Function change: Rapid: Desired (attention window, w_KQ) (Small, Large); Slow: (Large, "
         "Small) [...] σ → ∞: no signal, average the noise, w_KQ → 0.",
         "Collins et al. (2024), slides by A. Mokhtari, 'Intuition Summary', and 'Results Part I', "
         "'Some extreme examples'",
-        "The slides say it of the minimiser of the loss, with an exponent for large n. We ask it "
-        "of trained models, at four L and three noises, and compare with the minimiser itself: at "
-        "n = 100 the exponent decides nothing. One of the conditions is that of "
+        "The slides say it of the minimiser of the loss, with an exponent for large n, which "
+        "decides nothing at n = 100. We test trained models, at four L and three noises, and "
+        "compare with the minimiser itself. One of the conditions is that of "
         "`lipschitz.optimal_window`: this model's own window is the best one.",
     ),
     kind="learning",
