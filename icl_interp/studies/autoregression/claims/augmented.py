@@ -48,25 +48,25 @@ UNIT = "of the variance"
 
 TWO_TOKENS = Condition(
     KEPT,
-    "largest change of predictions where the first layer sees two tokens",
+    "largest change of predictions when the first layer sees two tokens only",
     at_most(SAME, least=0.0),
     at_least(MOVED),
     unit=UNIT,
-    denied="Later layers need more of the first layer than the state before beside each state.",
+    denied="Later layers need more from the first layer than the previous state beside each state.",
 )
 ONE_TOKEN = Condition(
     NEEDED,
-    "mean change of predictions where the first layer sees one token",
+    "mean change of predictions when the first layer sees one token only",
     at_least(MOVED),
     at_most(SAME, least=0.0),
     unit=UNIT,
-    denied="Later layers do not need the state before from the first layer.",
+    denied="Later layers do not need the previous state from the first layer.",
 )
 # Early predictions are small, so that they are asked in their own size; a faint model moves
 # by much of that.
 ONE_TOKEN_AT_LEAST = Condition(
     EVERYWHERE,
-    "smallest change of predictions where the first layer sees one token",
+    "smallest change of predictions when the first layer sees one token only",
     at_least(MOVED),
     unit="of its variance",
 )
@@ -77,13 +77,15 @@ CRITERION = Criterion(
         Precondition(
             "later layers",
             at_least(1),
-            "The first layer that predictions depend on is the last one here.",
+            "Here the first layer that predictions depend on is also the last one.",
         ),
     ),
-    terms="The first layer attends by position alone, to its own token and the one before (two "
-    "tokens) or to its own (one), and other tokens are at their means. Changes are mean squared "
-    "ones over the variance of the next state, the smallest over that of predictions; largest and "
-    "smallest are over the states of a prompt.",
+    terms=(
+        "In this test the first layer attends by position alone: to a token and the one before it "
+        "(two tokens), or to the token itself (one); other tokens are at their means. Changes are "
+        "mean squares over the variance of the next state, and the smallest one over that of "
+        "predictions. Largest and smallest are over the states of a prompt."
+    ),
 )
 
 
@@ -125,8 +127,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """What each head of the first layer attends to, and errors with other patterns."""
     moved = found[NEEDED]
     return Remarks(
-        scope="these weights, in distribution, after every scored state; the attention of the "
-        "first layer that predictions depend on; what its MLP does is left as it is",
+        scope=(
+            "these weights, in distribution, after every scored state; the attention of the first "
+            "layer that predictions depend on, whose MLP is left as it is"
+        ),
         causal={
             "intervention": "the first layer attends by position, to its own token alone; its "
             "output keeps its mean",
@@ -134,7 +138,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             "low": moved.low,
             "high": moved.high,
             "sham": found[KEPT].value,
-            "unit": "change of the prediction, of the variance of the next state",
+            "unit": "change of the prediction, over the variance of the next state",
         },
         details=(*_by_head(results[first_pattern]), *_by_arm(results[first_layer])),
     )
@@ -165,17 +169,21 @@ def _by_arm(result: DataArray) -> list[dict[str, Any]]:
 AUGMENTED_CLAIM = Claim(
     id="autoregression.augmented_tokens",
     question="attention",
-    statement="The first layer puts the state before beside each state, and later layers need "
-    "nothing else of it.",
-    denied="The first layer does not put the state before beside each state, or later layers need "
-    "more of it.",
+    statement=(
+        "The first layer puts the previous state beside each state, and later layers need nothing "
+        "else from it."
+    ),
+    denied=(
+        "The first layer does not put the previous state beside each state, or later layers need "
+        "more from it."
+    ),
     quote=Quote(
         "The tokens [e_t] can be approximated with arbitrary precision given tokens [s_t] with a "
         "Transformer (1).",
         f"{PAPER}, section 4, Lemma 1",
-        "The lemma says that a layer can make such tokens. The test asks whether the first layer "
-        "of this model does: that is more. Its first token has none before it; the lemma would "
-        "show s_0 twice there, which is not asked.",
+        "The lemma says that a layer can make such tokens. We test whether the first layer of "
+        "this model does make them, which is more. The first token has none before it; the lemma "
+        "would have s_0 twice there, which we do not ask for.",
     ),
     kind="learning",
     reads="the first layer, and the parts in use",

@@ -37,7 +37,7 @@ WORSE = 2.0
 
 RATIO = Condition(
     "ratio",
-    "mean squared error over that of as many steps as layers",
+    "mean squared error over that of one gradient step for each layer",
     at_most(AS_GOOD, least=0.0),
     at_least(WORSE),
     unit="times",
@@ -45,7 +45,7 @@ RATIO = Condition(
 )
 WORST_RATIO = Condition(
     "worst ratio",
-    "the same at the late point where it is largest",
+    "the same ratio at the late point where it is largest",
     at_most(WORSE, least=0.0),
     unit="times",
     scale="log",
@@ -53,14 +53,17 @@ WORST_RATIO = Condition(
 LAYERS = Precondition(
     "layers",
     at_least(1),
-    "No layer that predictions depend on is left for steps, after one that makes augmented tokens.",
+    "After the layer that makes augmented tokens no layer that predictions depend on is left for "
+    "steps.",
 )
 
 CRITERION = Criterion(
     (RATIO, WORST_RATIO),
     (LAYERS,),
-    terms="Steps are of gradient descent from zero, of the best constant size with which "
-    "it diverges on no prompt. Late points are the last quarter.",
+    terms=(
+        "The steps are those of gradient descent from zero, with the best constant step size for "
+        "which it diverges on no prompt. Late points are the last quarter of the prompt."
+    ),
 )
 
 
@@ -116,9 +119,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     rows.append({"who": "model", "error": own})
     rows.append({"who": "least squares", "error": least})
     return Remarks(
-        scope="these weights, in distribution, each of the last quarter of the points; layers that "
-        "write nothing are not counted, and on plain states the first one is not, since it has to "
-        "put the state before beside each state",
+        scope=(
+            "these weights, in distribution, each of the last quarter of the points; layers that "
+            "write nothing are not counted, and neither is the first one on plain states, since "
+            "it has to put the previous state beside each state"
+        ),
         caveat=f"It is worth {matched(result)}; its error is {own:.3g}, and least squares has "
         f"{least:.3g}.",
         details=tuple(rows),
@@ -149,10 +154,10 @@ DEPTH_CLAIM = Claim(
         "more layers]. [...] In contrast, [...] a full Transformer [...] outperforms gradient "
         "descent and has a similar trend, as shown in Figure 10.",
         f"{PAPER}, section 6 and appendix B, Figures 5 and 10",
-        "The paper compares means over all positions; we compare each late one, since before d "
-        "transitions nobody can predict, and take the best constant step size with which descent "
-        "diverges on no prompt. For many layers of linear attention the paper itself expects that "
-        "the claim fails.",
+        "The paper compares means over all positions. We compare each late position, since nobody "
+        "can predict before d transitions were seen. We take the best constant step size for "
+        "which descent diverges on no prompt. For many layers of linear attention the paper "
+        "itself expects the claim to fail.",
     ),
     kind="learning",
     reads="gradients, and the parts in use",

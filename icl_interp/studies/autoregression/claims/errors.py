@@ -16,7 +16,7 @@ HARMFUL = 0.2
 ERROR = "error / squared length of the next state"  # in details
 UNIT = "of the next state's squared length"
 TERMS = (
-    "Errors are mean squared ones over the squared length of the next state, and largest and "
+    "Errors are mean squared errors over the squared length of the next state. Largest and "
     "smallest are over the states of a prompt."
 )
 

@@ -47,7 +47,7 @@ not_learned = not_above(LEARNED)
 # nothing.
 BESIDE_UPPER = Condition(
     "chance",
-    "mean |cosine| of two heads over the upper end of random heads",
+    "mean |cosine| of two heads over the upper end of that of random heads",
     at_most(CHANCE, least=0.0),
     at_least(ABOVE),
     unit="times",
@@ -55,7 +55,7 @@ BESIDE_UPPER = Condition(
 )
 BESIDE_LOWER = Condition(
     "less than chance",
-    "mean |cosine| of two heads over the lower end of random heads",
+    "mean |cosine| of two heads over the lower end of that of random heads",
     at_most(LESS, least=0.0),
     unit="times",
     scale="log",
@@ -63,16 +63,18 @@ BESIDE_LOWER = Condition(
 PAIRS = Precondition(
     "pairs",
     at_least(1),
-    "There are no two different heads that write anything: copies of a head, and heads "
-    "that take each other off, count as one.",
+    "There are no two different heads that write anything: copies of a head count as one, and so "
+    "do heads that cancel each other.",
 )
 
 CRITERION = Criterion(
     (BESIDE_UPPER, BESIDE_LOWER),
     (PAIRS, *TIED),
-    terms="The cosine is that of two tensors, each the query-key map times the value-output map of "
-    "a head, in what tokens and targets hold. Random heads have the same singular values, and "
-    f"their ends are the {100 * LOWER:g} % and {100 * UPPER:g} % quantiles.",
+    terms=(
+        "The cosine is between the tensors of two heads, each the query-key map times the "
+        "value-output map, in the coordinates of tokens and targets. Random heads have the same "
+        f"singular values; the ends are their {100 * LOWER:g} % and {100 * UPPER:g} % quantiles."
+    ),
 )
 
 
@@ -148,11 +150,9 @@ HEADS_ORTHOGONAL_CLAIM = Claim(
         "after training, an orthogonality property appears.",
         f"{PAPER}, section 6, Figure 8",
         "The paper starts all heads alike, up to a small perturbation, so that any training makes "
-        "them less alike. We ask "
-        "whether they are less alike than heads with random directions, in what tokens and targets "
-        "hold. What they were "
-        "in the first model that the run kept, and in a randomly initialised control, is shown "
-        "beside it.",
+        "them less alike. We ask whether they are less alike than heads with random directions, "
+        "in the coordinates of tokens and targets. The report also shows how alike they were in "
+        "the first model that the run kept, and in a randomly initialised control.",
     ),
     kind="learning",
     reads="weights of the heads",

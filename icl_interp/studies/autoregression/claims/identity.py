@@ -47,7 +47,7 @@ RARE = 0.025  # share of random heads that are as orthogonal
 
 LARGEST = Condition(
     "largest",
-    "largest |cosine| of one head's key diagonal and another's value diagonal",
+    "largest |cosine| between one head's key diagonal and another's value diagonal",
     at_most(SMALL, least=0.0),
     at_least(LARGE, most=1.0),
 )
@@ -60,9 +60,9 @@ POSITION = Condition(
 AS_MANY = Precondition(
     "heads",
     (0, 0),
-    "The claim is about two different real heads for each complex coordinate; this model "
-    "has {value:+.0f} (copies, and heads that take each other off, count as one; heads "
-    "that write nothing do not count).",
+    "The claim is about two different real heads for each complex coordinate, and this model's "
+    "number is {value:+.0f} off (copies count as one, and so do heads that cancel each other; "
+    "heads that write nothing do not count).",
 )
 READS = Precondition(
     "reading",
@@ -74,8 +74,11 @@ READS = Precondition(
 CRITERION = Criterion(
     (LARGEST, POSITION),
     (AS_MANY, READS, *TIED),
-    terms="The |cosine| is |a_h . b_h'| / (|a_h| |b_h'|), where a_h is the key diagonal of a "
-    "complex head, b_h' the value diagonal of another one, and a complex head a pair of real ones.",
+    terms=(
+        "The |cosine| is |a_h . b_h'| / (|a_h| |b_h'|), where a_h is the key diagonal of a "
+        "complex head and b_h' the value diagonal of another one. A complex head is a pair of "
+        "real ones."
+    ),
 )
 
 

@@ -102,18 +102,20 @@ OTHER_SIZES = Condition(
 RIVAL_APART = Precondition(
     "apart",
     at_least(APART),
-    "On these prompts another map predicts nearly the same as the predicted one (their "
-    f"distance is {{value:.2g}}, {APART:g} needed).",
+    "On these prompts another map gives nearly the same as the predicted one (their distance is "
+    f"{{value:.2g}}, {APART:g} needed).",
 )
 
 CRITERION = Criterion(
     (FOREIGN, ON_PATHS, BESIDE_RIVALS, NEARBY, OTHER_SIZES),
     (RIVAL_APART,),
-    terms="Predicted is one step of gradient descent for augmented states, and the ratio of the "
-    "last two states for plain ones with matrices that commute. Distances are mean squared ones "
-    "between predictions, over the larger of their mean squares, after prompts of the length where "
-    "they are largest. The rival is the nearest other map, after the longest prompts. Longer and "
-    "shorter last states are asked of gradient steps.",
+    terms=(
+        "The predicted map is one step of gradient descent for augmented states, and the ratio of "
+        "the last two states for plain states with matrices that commute. Distances are mean "
+        "squared differences of predictions, over the larger of their mean squares, for the "
+        "length of prompts where they are largest. The rival is the nearest other map, after the "
+        "longest prompts. Longer and shorter last states are tested for gradient steps only."
+    ),
 )
 
 
@@ -192,15 +194,15 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     form = form_in_use(process_in(facts), facts.encoding, results[in_use])
     rows = _by_map(results[in_context_map])
     nearest = min(rows, key=lambda row: row["distance"])
-    others = f"the nearest map that was asked is {nearest['map']}"
+    others = f"the nearest map tested is {nearest['map']}"
     if nearest["map"] == form:
-        others = "no other map that was asked is nearer"
+        others = "no other map tested is nearer"
     moved = found["distance"]
     points = lengths.indexes["points"]
     return Remarks(
         scope=f"these weights, after prompts of {min(points)} to {max(points)} states; the step "
         "size is chosen for each length so that it is nearest",
-        caveat=f"Predicted is {NAMES[form]}; {others}.",
+        caveat=f"The predicted map is {NAMES[form]}; {others}.",
         causal={
             "intervention": "the last state replaced by that of another prompt",
             "effect": moved.value,
@@ -244,19 +246,19 @@ def _by_map(result: DataArray) -> list[dict[str, Any]]:
 MAP_CLAIM = Claim(
     id="autoregression.implicit_map",
     question="algorithm",
-    statement="The model makes the map of its context that the propositions predict.",
-    denied="The model does not make the map of its context that the propositions predict.",
+    statement="From its context the model makes the map that the propositions predict.",
+    denied="From its context the model does not make the map that the propositions predict.",
     quote=Quote(
         "we first show that a trained one-layer linear Transformer implements one step of gradient "
         "descent for the minimization of an inner objective function when considering augmented "
         "tokens. When the tokens are not augmented, we characterize the global minima of a "
         "one-layer diagonal linear multi-head Transformer.",
         f"{PAPER}, Abstract; Propositions 2, 3 and 6",
-        "Wider: any model of these shapes is asked, with any weights, scores and distribution of "
-        "W, and two layers on plain states, the first of which may make augmented tokens. Layers "
-        "that write nothing are not counted. On paths all good maps agree, so that they are "
-        "compared with other last states too, which training never showed. The step size is chosen "
-        "to fit, for each length of the prompt.",
+        "Our test is wider: it takes any model of these shapes, with any weights, scores and "
+        "distribution of W, and also two layers on plain states, the first of which may make "
+        "augmented tokens. Layers that write nothing are not counted. On paths all good maps "
+        "agree, so we compare them at other last states too, which training never showed. The "
+        "step size is fitted for each length of the prompt.",
     ),
     kind="learning",
     reads="gradients, and the parts in use",

@@ -57,7 +57,7 @@ LARGE = 1e9  # what is shown where p_T is 0
 
 SHARE = Condition(
     "share",
-    "least share of a row's squared weights on the named tokens",
+    "smallest share of a row's squared weights on the named tokens",
     at_least(ON, most=1.0),
     at_most(OFF, least=0.0),
     unit="share",
@@ -65,7 +65,7 @@ SHARE = Condition(
 )
 WITHOUT_OTHERS = Condition(
     "rise without others",
-    "largest rise of the error without the other tokens",
+    "largest rise of the error without all other tokens",
     at_most(HARMLESS),
     at_least(HARMFUL),
     unit=UNIT,
@@ -85,7 +85,9 @@ RATIO = Condition(
     at_most(NEAR, least=0.0),
     at_least(FAR),
     optional=True,
-    denied="The weight p_(T-1) of the last token but one is not -1/2 times p_T, the last one's.",
+    denied=(
+        "The weight p_(T-1) of the last token but one is not -1/2 times that of the last one, p_T."
+    ),
 )
 READS = Precondition(
     "reading",
@@ -97,9 +99,11 @@ READS = Precondition(
 CRITERION = Criterion(
     (SHARE, WITHOUT_OTHERS, WITHOUT_NAMED, RATIO),
     (PREDICTS, READS, *TIED),
-    terms="Named is the last token, and with conjugate pairs of eigenvalues the last two; without "
-    "tokens means that what they add goes to its mean. The ratio p_(T-1) / p_T is asked with "
-    f"conjugate pairs and fewer heads than coordinates. {TERMS}",
+    terms=(
+        "The named token is the last one, or the last two with conjugate pairs of eigenvalues. "
+        "Without tokens means that what they add is replaced by its mean. The ratio p_(T-1) / p_T "
+        f"is tested for conjugate pairs and fewer heads than coordinates. {TERMS}"
+    ),
 )
 
 
@@ -162,12 +166,12 @@ PAST_CLAIM = Claim(
         "Therefore, the positional encoding selects the last token in the input sequence, hence "
         "learning the structure of the training data.",
         f"{PAPER}, section 5.1, 'Orthogonality', of minimisers for unitary W",
-        "For conjugate pairs Proposition 6 has the last two tokens, in the ratio p_{T-1} = -p_T / "
-        "2 where there are fewer heads than coordinates; then we ask for these. The proposition is "
-        "about minimisers; we ask trained weights, in every row of P, and also what happens "
-        "without some weights. With angles on a part of the circle (mu > 1) the minimiser is the "
-        "same, but section 5.3 says that training stops elsewhere: there the paper expects weights "
-        "that are spread over many tokens, which our claim denies.",
+        "For conjugate pairs Proposition 6 names the last two tokens, in the ratio p_{T-1} = -p_T "
+        "/ 2 if there are fewer heads than coordinates; then we ask for both. The proposition is "
+        "about minimisers. We test trained weights, in every row of P, and also what happens "
+        "without some of them. With angles on a part of the circle (mu > 1) the minimiser is the "
+        "same, but section 5.3 says that training stops elsewhere: there the paper expects "
+        "weights that are spread over many tokens, which our claim denies.",
     ),
     kind="learning",
     reads="weights of the heads",

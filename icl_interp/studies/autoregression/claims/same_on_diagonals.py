@@ -56,7 +56,7 @@ RISE = Condition(
 CRITERION = Criterion(
     (LEFT_OUT, RISE),
     (PREDICTS, *TIED),
-    terms=f"Each weight is replaced by the mean of its diagonal for the second number. {TERMS}",
+    terms=f"For the second number each weight is replaced by the mean of its diagonal. {TERMS}",
 )
 
 
@@ -111,8 +111,8 @@ DIAGONALS_CLAIM = Claim(
         "We observe that the trained positional encoding exhibits an invariance across diagonals.",
         f"{PAPER}, section 6, 'Change in the context distribution'",
         "The paper sees this in one experiment, by eye, with P alone trained and mu from 50 to "
-        "300. We ask every model of one layer with learned weights of positions, by a number, and "
-        "also whether it still works with the means of diagonals. With matrices that are not "
+        "300. We test every model of one layer with learned weights of positions, by a number, "
+        "and also whether it still works with the means of diagonals. With matrices that are not "
         "diagonal a model may read the second token in every row, which tells W where s_0 = 1: "
         "that is no invariance across diagonals.",
     ),

@@ -52,14 +52,14 @@ ERROR = Condition(
 # A layer that more training betters was trained badly: that says nothing about softmax.
 TRAINED_ON = Condition(
     "trained on",
-    "share of the error that more training of these weights leaves",
+    "share of the error that is left after more training of these weights",
     at_least(KEPT),
     unit="share",
 )
 HARDLY_LEARNED = Precondition(
     "learned",
     at_most(SOME, least=0.0),
-    "The model has hardly learned: its error is {value:.2g} times that of the best guess "
+    "The model has hardly learned its task: its error is {value:.2g} times that of the best guess "
     f"without the prompt (at most {SOME:g} allowed).",
 )
 

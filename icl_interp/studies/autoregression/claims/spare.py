@@ -55,15 +55,17 @@ WITHOUT_ALL = Condition(
 SPARE = Precondition(
     "spare",
     at_least(1),
-    "No more heads than suffice differ from one another: copies, and heads that take each "
-    "other off, count as one.",
+    "The model has no more different heads than suffice: copies count as one, and so do heads "
+    "that cancel each other.",
 )
 
 CRITERION = Criterion(
     (WITHOUT_SPARE, WITHOUT_ALL),
     (SPARE,),
-    terms="Spare heads are all but the needed number of different heads, of which the best are "
-    f"kept. {TERMS}",
+    terms=(
+        "As many different heads as are needed are kept, the best ones; all others are spare. "
+        f"{TERMS}"
+    ),
 )
 
 
@@ -104,8 +106,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             "them will do."
         )
     return Remarks(
-        scope="these weights, this task, all scored points; heads are chosen on one half of the "
-        "functions, asked on the other",
+        scope=(
+            "these weights, this task, all scored points; heads are chosen on one half of the "
+            "functions and tested on the other"
+        ),
         caveat=caveat,
         causal={
             "intervention": "what pruned heads write is replaced by its mean at each position",
@@ -128,9 +132,9 @@ SPARE_CLAIM = Claim(
         f"{PAPER}, section 5.1, after Proposition 3 (the number, d, is lost in the text at hand)",
         "The sentence is about unitary W and d complex heads. We ask rotations as well, where the "
         "needed number is that of Propositions 3 and 6: d complex heads (two real ones each) for "
-        "unitary W, d / 2 for d coordinates in conjugate pairs. It is wider where heads are not "
-        "diagonal. As an existence statement (some minimiser has useless heads) it is true; we ask "
-        "these trained weights, whose heads may all be in use although fewer would do.",
+        "unitary W, d / 2 for d coordinates in conjugate pairs. Our test also takes heads that "
+        "are not diagonal. That some minimiser has useless heads is true. We test these trained "
+        "weights, whose heads may all be in use although fewer would do.",
     ),
     kind="learning",
     reads="heads, which are pruned",

@@ -45,9 +45,12 @@ DIVISION = Condition(
 CRITERION = Criterion(
     (DIVISION,),
     TIED,
-    terms="Division is the mutual information of head and coordinate in |W_Q W_K^T|^2, with copies "
-    "of a state added up: 0 where all heads attend alike, 1 where each attends to coordinates of "
-    f"its own. Of random heads, which have the same singular values, it is the {QUANTILE}.",
+    terms=(
+        "The division is the mutual information of head and coordinate in |W_Q W_K^T|^2, with "
+        "copies of a state added up. It is 0 if all heads attend alike, and 1 if each attends to "
+        "coordinates of its own. For random heads, which have the same singular values, the "
+        f"{QUANTILE} is taken."
+    ),
 )
 
 
@@ -108,10 +111,10 @@ SPECIALISE_CLAIM = Claim(
         "become specialized in attending to some coordinates across tokens.",
         f"{PAPER}, section 6, Figure 8",
         "The paper shows a picture. We measure how far heads divide coordinates among themselves, "
-        "beside random heads. Copies are added up, since no prediction shows how a head spreads "
-        "its weight over them. For W drawn by Haar measure the loss does not change when states "
-        "are turned about s_0, so that it names no coordinates: what singles them out there is "
-        "where training starts, and how it steps.",
+        "and compare with random heads. Copies are added up, since no prediction shows how a head "
+        "spreads its weight over them. For W drawn by Haar measure the loss does not change when "
+        "states are turned about s_0, so it prefers no coordinates. There only the start of "
+        "training and its steps can prefer some.",
     ),
     kind="learning",
     reads="weights of the heads",

@@ -46,8 +46,10 @@ RISE = Condition(
 CRITERION = Criterion(
     (RISE,),
     (PREDICTS, *TIED),
-    terms=f"Other starts are {N_STARTS} states s_0, each the same in all sequences; rescaled heads "
-    f"have keys divided by its squared coordinates. {TERMS}",
+    terms=(
+        f"The other starts are {N_STARTS} states s_0, each the same in all sequences. Rescaled "
+        f"heads have keys divided by the squared coordinates of s_0. {TERMS}"
+    ),
 )
 
 
@@ -81,14 +83,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     return Remarks(
         scope="these weights, this task's matrices; each other s_0 is the same in all sequences, "
         f"|s_0i| from {LEAST:g} to {MOST:g} times as large, any phases",
-        caveat=f"With heads as they are, the error rises by up to {plain.value:.3g}.",
+        caveat=f"Without rescaling, the error rises by up to {plain.value:.3g}.",
         causal={
             "intervention": "paths from another s_0, and keys divided by |s_0i|^2 coordinate by "
             "coordinate",
             f"largest rise of the {ERROR}": rescaled.value,
             "low": rescaled.low,
             "high": rescaled.high,
-            "the same with heads as they are": plain.value,
+            "the same without rescaling": plain.value,
         },
         details=error_rows(result, "start"),
     )
@@ -97,8 +99,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 START_CLAIM = Claim(
     id="autoregression.start_free",
     question="weights and training",
-    statement="Heads that are rescaled for another fixed start predict as well from it.",
-    denied="Heads that are rescaled for another fixed start predict worse from it.",
+    statement="After rescaling for another fixed start state, the heads predict as well from it.",
+    denied="After rescaling for another fixed start state, the heads predict worse from it.",
     quote=Quote(
         "In fact, looking at the above proof, considering arbitrary real values for the vector , "
         "one can absorb the terms in in each and the terms in in each , since these are learnable "
@@ -107,10 +109,11 @@ START_CLAIM = Claim(
         "at hand)",
         "The remark is about what can be learned, for real s_0. We do what it says to given "
         "weights, for complex s_0: dividing keys by |s_0i|^2 is enough, because phases cancel in "
-        "<s_{T-1}, a_h * s_t>. It says nothing of a random s_0, nor that a trained model works at "
-        "another s_0 without the change; what happens then is shown beside it. It is wider where a "
-        "layer is not that of equation (6): behind a norm it need not hold, nor for matrices that "
-        "are not diagonal, which may use that the second token is lambda where s_0 = 1.",
+        "<s_{T-1}, a_h * s_t>. The remark says nothing about a random s_0, nor that a trained "
+        "model works at another s_0 without the change; the report shows what happens then. We "
+        "also test layers other than that of equation (6). The remark need not hold behind a "
+        "norm, nor for matrices that are not diagonal, which may use that the second token is "
+        "lambda if s_0 = 1.",
     ),
     kind="architecture",
     reads="weights of the layer",
