@@ -61,11 +61,13 @@ PAIRS = Precondition(
 CRITERION = Criterion(
     (POSITION,),
     (PAIRS,),
-    terms="An overlap is the |cosine| between the outputs of two heads of a layer that matter, "
-    "less their mean over prompts and weighed by how far they move the predictions; its mean over "
-    "pairs counts, and the ends of its interval are moved outwards by a factor of "
-    f"{MARGIN:g} first. Random directions have as many dimensions as what the heads of the layer "
-    "write. Heads whose outputs are parallel or opposite count as one.",
+    terms=(
+        "An overlap is the |cosine| between the outputs of two heads of a layer that matter. "
+        "Their mean over prompts is subtracted, and they are weighted by how far they move the "
+        "predictions. The mean over pairs counts, and the ends of its interval are first moved "
+        f"outwards by a factor of {MARGIN:g}. Random directions have as many dimensions as what "
+        "the heads of the layer write. Heads whose outputs are parallel or opposite count as one."
+    ),
 )
 
 
@@ -251,9 +253,8 @@ ORTHOGONALITY_CLAIM = Claim(
         "Sander et al. (2024), section 6, 'Non-Augmented setting', with Figure 8 (theory: section "
         "5.1, after Proposition 3)",
         "The paper shows it for one layer of linear attention that is trained on autoregressive "
-        "sequences; the formula of its measure is missing from our copy. We ask it of any "
-        "attention: what"
-        " two heads of a layer write, over functions and weighed by how far it moves the "
+        "sequences; the formula of its measure is missing from our copy. We test any attention: "
+        "what two heads of a layer write, over functions and weighted by how far it moves the "
         "predictions, must overlap less than random directions would.",
     ),
     kind="learning",
