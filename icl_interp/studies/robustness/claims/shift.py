@@ -43,7 +43,7 @@ EXACT = 1e-3
 OVER_ZERO = "error / error of predicting 0"
 TERMS = (
     "Errors are mean squares at the query, against the function without noise. The bar is the "
-    f"error of least squares on the same prompts and {ALLOWED:.0%} of that of predicting 0."
+    f"error of least squares on the same prompts plus {ALLOWED:.0%} of that of predicting 0."
 )
 QUOTE = Quote(
     "In fact, in-context learning is possible even under two forms of distribution shift: (i) "
@@ -51,8 +51,8 @@ QUOTE = Quote(
     "in-context examples and the query input during inference.",
     "Garg et al. (2022), abstract; the shifts are those of section 4",
     'Hill, Eyre & Creager (2025) deny it: transformers "fail to generalize after shifts in the '
-    'prompt distribution, a behaviour that is inconsistent with the notion of transformers '
-    'implementing algorithms such as OLS" (abstract). Neither work gives a threshold. We ask a '
+    "prompt distribution, a behaviour that is inconsistent with the notion of transformers "
+    'implementing algorithms such as OLS" (abstract). Neither work gives a threshold. We test one '
     "shift at a time, at the trained length, and set the bar beforehand.",
 )  # fmt: skip
 
@@ -106,10 +106,15 @@ def remarks(
     there = rows[1 + list(asked).index(worst)]
     return Remarks(
         estimate=found[worst],
-        scope="these weights, prompts of the trained length, and the shifts that were asked; "
-        "directions and one factor are drawn with the sample",
-        caveat=f"Under the shift {worst} the error is {there[OVER_ZERO]:.3g} of that of predicting "
-        f"0 (least squares {there[LEAST_SQUARES]:.2g}), in distribution {rows[0][OVER_ZERO]:.3g}.",
+        scope=(
+            "these weights, prompts of the trained length, and these shifts only; directions and "
+            "one factor are drawn with the sample"
+        ),
+        caveat=(
+            f"Under the shift {worst} the error is {there[OVER_ZERO]:.3g} of that of predicting 0 "
+            f"(least squares: {there[LEAST_SQUARES]:.2g}), and in distribution "
+            f"{rows[0][OVER_ZERO]:.3g}."
+        ),
         details=tuple(rows),
     )
 
@@ -164,14 +169,14 @@ def _asking(where: str, *asked: str) -> dict[str, Any]:
 
 QUADRANTS_CLAIM = Claim(
     id="robustness.shift_quadrants",
-    **_asking("the examples of a prompt share their signs", "quadrants"),
+    **_asking("all examples of a prompt have inputs with the same signs", "quadrants"),
 )
 HALF_SUBSPACE_CLAIM = Claim(
     id="robustness.shift_half_subspace",
-    **_asking("inputs have half of their dimensions", "half-subspace"),
+    **_asking("inputs fill only half of their dimensions", "half-subspace"),
 )
 SKEWED_CLAIM = Claim(
-    id="robustness.shift_skewed", **_asking("inputs vary along few directions most", "skewed")
+    id="robustness.shift_skewed", **_asking("inputs vary mostly along a few directions", "skewed")
 )
 INPUTS_CLAIM = Claim(
     id="robustness.shift_inputs", **_asking("inputs are larger or smaller", *INPUTS, DRAWN_INPUTS)
