@@ -45,8 +45,8 @@ QUOTE = Quote(
     'Von Oswald et al. (2023) say of trained transformers with self-attention alone that "either '
     "the models learned by GD and Transformers show great similarity or, remarkably, the weights "
     'found by optimization match the construction" (abstract). Neither work gives a threshold. '
-    "Both are about linear attention; we ask every transformer of linear regression, and set the "
-    "thresholds beforehand.",
+    "Both are about linear attention. We test every transformer trained on linear regression, and "
+    "set the thresholds beforehand.",
 )
 
 
@@ -124,7 +124,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     left = details[len(FAMILIES) :]
     if left:
         worst = max(left, key=lambda row: row["D"])
-        caveat += f" Farthest is {worst['comparison']}, at {worst['D']:.2g}."
+        caveat += f" The farthest is {worst['comparison']}, at {worst['D']:.2g}."
     return Remarks(
         scope="these weights, and prompts of the trained length in distribution; each family is "
         "tuned to the model on other functions",
@@ -141,8 +141,8 @@ def _detail(result: DataArray, name: str) -> dict[str, Any]:
 STEPS_CLAIM = Claim(
     id="gradient_descent.steps",
     kind="architecture",
-    statement="The model's L layers do as many steps of gradient descent.",
-    denied="The model's L layers do something else than as many steps of gradient descent.",
+    statement="The model's L layers do L steps of gradient descent.",
+    denied="The model's L layers do something other than L steps of gradient descent.",
     question="algorithm",
     quote=QUOTE,
     reads="the prediction, whole and with each block at its mean",
@@ -150,7 +150,7 @@ STEPS_CLAIM = Claim(
         (
             Condition(
                 DISTANCE,
-                "squared distance to L steps, of the variance of predictions",
+                "squared distance to L steps, over the variance of predictions",
                 at_most(NEAR),
                 at_least(FAR),
                 unit="share",
@@ -169,13 +169,15 @@ STEPS_CLAIM = Claim(
             Precondition(
                 SPREAD,
                 at_least(FAINT),
-                "Its predictions vary by {value:.2g} of the mean squared label: there are no steps "
-                "to tell.",
+                "The variance of its predictions is only {value:.2g} of the mean squared label, "
+                "so no steps can be seen.",
             ),
         ),
-        terms="Steps are of descent with one size, of descent with a matrix and a size a step, or "
-        "of GD++, whichever is nearest to the whole model; a block is taken out by putting its "
-        "outputs to their means.",
+        terms=(
+            "The steps are those of descent with one step size, of descent with a matrix and a "
+            "size for each step, or of GD++, whichever is nearest to the whole model. A block is "
+            "taken out by replacing its outputs by their means."
+        ),
     ),
     measurements=(distances,),
     control=(distances,),
