@@ -104,10 +104,15 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     of_ridge = rows[0]["distance"]
     of_pool = rows[1]["distance"]
     return Remarks(
-        scope="these weights, whole prompts at the trained length, functions of the law that the "
-        "pool was drawn from",
-        caveat=f"Ridge is at {of_ridge:.2g} of the mean square of its own predictions, and the "
-        f"Bayes predictor of the {facts.task.n_tasks} functions at {of_pool:.2g}.",
+        scope=(
+            "these weights, whole prompts of the trained length, functions from the law that the "
+            "pool was drawn from"
+        ),
+        caveat=(
+            f"The squared distance from ridge is {of_ridge:.2g} of the mean square of ridge's "
+            f"predictions, and that from the Bayes predictor of the {facts.task.n_tasks} "
+            f"functions {of_pool:.2g}."
+        ),
         details=tuple(rows),
     )
 
@@ -138,10 +143,10 @@ NEW_FUNCTIONS_CLAIM = Claim(
         "distribution as the prior. Beyond this threshold, the transformer significantly "
         "outperforms this estimator; its behavior aligns with that of ridge regression",
         "Raventos, Paul, Chen & Ganguli (2023), abstract",
-        "The abstract has no rule for what is alike, and is about a family of models. We ask of "
-        "one model on which side it is: which of both predictors is nearer, by a factor of two in "
-        "squared distance. A model that is far from both, or prompts on which both say the same, "
-        "decide nothing. The factor and both bounds were set beforehand.",
+        "The abstract has no rule for what counts as alike, and is about a family of models. For "
+        "one model we test which of the two predictors is nearer, by a factor of two in squared "
+        "distance. If a model is far from both, or both predict the same on the prompts, nothing "
+        "is decided. The factor and both bounds were set beforehand.",
     ),
     reads="outputs",
     criterion=Criterion(
@@ -158,19 +163,22 @@ NEW_FUNCTIONS_CLAIM = Claim(
             Precondition(
                 SEPARATE,
                 at_least(TOLD),
-                "On new functions ridge and the pool's Bayes predictor say nearly the same (their "
-                f"distance is {{value:.2g}} {UNIT}, {TOLD:g} needed).",
+                "On new functions ridge and the pool's Bayes predictor predict nearly the same "
+                f"(their distance is {{value:.2g}} {UNIT}, {TOLD:g} needed).",
             ),
             Precondition(
                 NEAREST,
                 at_most(LIKE),
-                f"The model is like neither: the nearer of both is at {{value:.2g}} {UNIT} "
-                f"(at most {LIKE:g} asked).",
+                "The model is like neither predictor: the nearer one is at a distance of "
+                f"{{value:.2g}} {UNIT} (at most {LIKE:g} allowed).",
             ),
         ),
-        terms="Distances are between predictions for the query. The penalty of ridge is the best "
-        "one for the law that the pool was drawn from. The Bayes predictor weighs the functions of "
-        "the pool by how well they fit the examples.",
+        terms=(
+            "The pool is the set of functions that the model was trained on. Distances are "
+            "between predictions for the query. The penalty of ridge is the best one for the law "
+            "that the pool was drawn from. The Bayes predictor weights the functions of the pool "
+            "by how well they fit the examples."
+        ),
     ),
     measurements=(distances,),
     control=(distances,),
