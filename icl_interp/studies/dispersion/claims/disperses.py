@@ -42,8 +42,8 @@ QUOTE = Quote(
     "Veličković, Perivolaropoulos, Barbero & Pascanu (2024), abstract",
     "In our words, after accounts of the work: it proves that softmax of bounded scores gives "
     "every item a weight of order 1 / n. We found no length at which this is reached, and no "
-    f"threshold. We ask prompts of up to {OCTAVES[-1]} trained lengths, also where scores are not "
-    "bounded.",
+    f"threshold. We test prompts of up to {OCTAVES[-1]} trained lengths, also where scores are "
+    "not bounded.",
 )
 
 
@@ -59,7 +59,7 @@ def excluded(facts: Facts) -> str | None:
     if config.positional_embedding_type in ("standard", "relative"):
         return (
             "The claim is about prompts longer than in training, and this model has learned "
-            "positions, of which none lie beyond."
+            "positions, which end at the trained length."
         )
     return None
 
@@ -152,8 +152,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     caveat = ""
     if mine:
         caveat = (
-            f"Slopes are {min(mine):.2f} to {max(mine):.2f} for n from {n[0]} to {n[-1]}; "
-            "softmax of bounded scores tends to -1."
+            f"The slopes are {min(mine):.2f} to {max(mine):.2f} for n from {n[0]} to {n[-1]}; "
+            "that of softmax of bounded scores tends to -1."
         )
     scope = "these weights, queries in distribution, and prompts of up to 8 trained lengths"
     return Remarks(scope=scope, caveat=caveat, details=tuple(every))
@@ -162,7 +162,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 DISPERSES_CLAIM = Claim(
     id="dispersion.attention_disperses",
     kind="architecture",
-    statement="Beyond the trained length nearly all heads that matter disperse.",
+    statement=(
+        "Beyond the trained length nearly all heads that matter disperse: their largest weight "
+        "shrinks like 1 / length."
+    ),
     denied="Beyond the trained length at least half of the heads that matter do not disperse.",
     question="attention",
     quote=QUOTE,
@@ -171,7 +174,7 @@ DISPERSES_CLAIM = Claim(
         (
             Condition(
                 SHARE,
-                "share of the heads that matter that disperse",
+                "share of the heads that matter whose attention disperses",
                 at_least(MOST),
                 at_most(HALF),
                 unit="share",
@@ -184,11 +187,13 @@ DISPERSES_CLAIM = Claim(
                 "No head is sure to matter for the in-distribution prediction.",
             ),
         ),
-        terms="A head matters where its ablation at least doubles the error; it does not where the "
-        "error rises at most 1.25 times. It disperses where log(largest weight) at a query has a "
-        f"slope in log n between {STEEPEST} and {DISPERSED}, from the trained number of keys n to "
-        f"{OCTAVES[-1]} times as many; it does not where the slope is at least {KEPT}. Heads in "
-        "between count both ways.",
+        terms=(
+            "A head matters if its ablation at least doubles the error; it does not if the error "
+            "rises at most 1.25 times. A head disperses if log(largest weight) at a query has a "
+            f"slope in log n between {STEEPEST} and {DISPERSED}, from the trained number of keys "
+            f"n to {OCTAVES[-1]} times as many. It does not if the slope is at least {KEPT}. "
+            "Heads in between count both ways."
+        ),
     ),
     measurements=(output_unit.own, relevance.relevance, largest),
     control=(largest,),
