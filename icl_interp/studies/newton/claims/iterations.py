@@ -51,7 +51,9 @@ def excluded(facts: Facts) -> str | None:
     reason = needs_linear_functions(facts)
     if facts.config.n_layers >= FEWEST:
         return reason
-    return reason or f"The claim is about a trend over layers, and this model has under {FEWEST}."
+    return reason or (
+        f"The claim is about a trend over layers, and this model has fewer than {FEWEST}."
+    )
 
 
 def errors(result: DataArray) -> Float[np.ndarray, " depth"]:
@@ -139,7 +141,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """Which layers count, and what is nearest to each."""
     result = results[measured.iterates]
     layers = middle(result)
-    caveat = f"Layers {layers[0]} to {layers[-1]} count." if layers else "No layer counts."
+    caveat = f"Only layers {layers[0]} to {layers[-1]} count." if layers else "No layer counts."
     scope = "these weights, and linear read-outs of f(x) fitted on other functions"
     return Remarks(scope, caveat, details=tuple(by_layer(result).to_dict("records")))
 
@@ -147,8 +149,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 ENOUGH = Precondition(
     LAYERS,
     at_least(FEWEST),
-    "Too few layers lie between the first read-out that explains a tenth of f(x) and the first "
-    f"that is as good as the last ({{value:.0f}}, {FEWEST} needed).",
+    "Between the first read-out that explains a tenth of f(x) and the first that is as good as "
+    f"the last lie too few layers ({{value:.0f}}, {FEWEST} needed).",
 )
 QUOTE = Quote(
     "Empirically, predictions from successive Transformer layers closely match different "
@@ -156,16 +158,20 @@ QUOTE = Quote(
     "iterations; thus, Transformers and Newton's method converge at roughly the same rate. In "
     "contrast, Gradient Descent converges exponentially more slowly.",
     "Fu, Chen, Jia & Sharan (2023), abstract (as printed in 2024)",
-    'Section 4.2 sees "a clear linear trend between layer 3 and layer 9". Both were read word for '
-    "word in a transcript. The paper has no thresholds.",
+    'Section 4.2 sees "a clear linear trend between layer 3 and layer 9". We read both sentences '
+    "word for word in a transcript. The paper has no thresholds.",
 )
 LINEAR_CLAIM = Claim(
     id="newton.iterations_linear",
     kind="learning",
-    statement="Layers match Newton's iterates, whose number grows linearly, and descent's steps "
-    "grow exponentially.",
-    denied="Layers do not match Newton's iterates, or their number does not grow linearly, or "
-    "descent's steps not exponentially.",
+    statement=(
+        "Layers match Newton's iterates: their number grows linearly over layers, and that of "
+        "matching descent steps exponentially."
+    ),
+    denied=(
+        "Layers do not match Newton's iterates, or their number does not grow linearly, or that "
+        "of descent steps not exponentially."
+    ),
     question="algorithm",
     quote=QUOTE,
     criterion=Criterion(
@@ -186,16 +192,18 @@ LINEAR_CLAIM = Claim(
             ),
             Condition(
                 GROWTH,
-                "shortfall of descent's steps from exponential growth (equal steps: 1)",
+                "shortfall of the number of descent steps from exponential growth (equal steps: 1)",
                 at_most(STRAIGHT),
                 at_least(BENT),
             ),
         ),
         (ENOUGH,),
-        terms="Layers count from the first whose read-out explains a tenth of f(x) to the first "
-        "that is as good as the last. Read-outs are linear, and fitted on other functions. "
-        "Newton's iterate k leaves (1 - a l^2)^(2^k) of the error along an eigenvector of X'X / n "
-        "with eigenvalue l, and t steps of descent leave (1 - a l)^t.",
+        terms=(
+            "The layers that count are those from the first whose read-out explains a tenth of "
+            "f(x) to the first that is as good as the last. Read-outs are linear, and fitted on "
+            "other functions. Newton's iterate k leaves (1 - a l^2)^(2^k) of the error along an "
+            "eigenvector of X'X / n with eigenvalue l, and t steps of descent leave (1 - a l)^t."
+        ),
     ),
     measurements=(measured.iterates,),
     control=(measured.iterates,),
@@ -209,11 +217,11 @@ THREE_CLAIM = replace(
     LINEAR_CLAIM,
     id="newton.three_iterations",
     statement="Each middle layer moves on by about three of Newton's iterations.",
-    denied="Layers do not match Newton's iterates, or move on by fewer than three of these each.",
+    denied="Layers do not match Newton's iterates, or each moves on by fewer than three of them.",
     criterion=Criterion(
         (
             LINEAR_CLAIM.criterion.conditions[0],
-            Condition(RATE, "Newton's iterations a layer", THREE, at_most(FEWER)),
+            Condition(RATE, "Newton's iterations per layer", THREE, at_most(FEWER)),
         ),
         (ENOUGH,),
         terms=LINEAR_CLAIM.criterion.terms,
