@@ -92,40 +92,47 @@ def beside(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Rem
     return Remarks(
         scope="these weights, queries in distribution, and the examples of their own prompts; "
         "cosines are of W and not of the bias",
-        caveat=f"With examples not yet taken in it is {other:.2f}; the plain cosine can be "
-        f"{most:.2f} at most.",
+        caveat=(
+            f"With later examples it is {other:.2f}; the cosine before scaling can be at most "
+            f"{most:.2f}."
+        ),
     )
 
 
 RANK_ONE_CLAIM = Claim(
     id="implicit_update.rank_one",
     kind="architecture",
-    statement="At the query, examples act as an update of rank one of the last MLP's first matrix "
-    "and a bias.",
-    denied="At the query, examples act otherwise than as an update of rank one of a matrix and a "
-    "bias.",
+    statement=(
+        "At the query, examples act as a rank-one update of the last MLP's first matrix and an "
+        "update of a bias."
+    ),
+    denied=(
+        "At the query, examples do not act as a rank-one update of a matrix and an update of a "
+        "bias."
+    ),
     question="algorithm",
     quote=Quote(
         "In this work, we show that the stacking of a self-attention layer with an MLP, allows the "
         "transformer block to implicitly modify the weights of the MLP layer according to the "
         "context.",
         f"{PAPER}, abstract",
-        "The sentence is word for word. Rank, formula and bias are Theorem 2.2 and a theorem of "
-        "the appendix, by accounts of others. It is an identity, true of every network.",
+        "We know the sentence word for word. According to others, the rank, the formula and the "
+        "bias are in Theorem 2.2 and a theorem of the appendix. The claim is an identity, true of "
+        "every network.",
     ),
     reads="what the last MLP reads",
     criterion=Criterion(
         (
             Condition(
                 DIFFERENCE,
-                "largest difference of predictions, of the labels' standard deviation",
+                "largest difference of predictions, over the labels' standard deviation",
                 at_most(SAME),
                 at_least(DIFFERENT),
                 unit="share",
                 scale="log",
             ),
         ),
-        (Precondition(SPREAD, at_least(TINY), "All labels at the query are alike."),),
+        (Precondition(SPREAD, at_least(TINY), "All labels at the query are the same."),),
         terms="The update is computed from what the MLP reads at the query with all examples and "
         "with none. The model then reads the query alone under the update.",
     ),
@@ -148,21 +155,21 @@ DESCENT_CLAIM = Claim(
         "Each example in the prompt acts as one step of online gradient descent on the implicit "
         "weights, which are close to those of explicit descent on the same examples.",
         f"{PAPER}, a paraphrase",
-        "We could not read the paper's own words. By accounts of others its Proposition 3.1 writes "
-        "the steps as descent on a loss that is made from the steps themselves, which is true of "
-        "any sequence. A later version finds a high cosine with explicit descent, without a "
-        "threshold. We ask for the squared loss of the example that a step takes in.",
+        "We could not read the paper's own words. According to others, its Proposition 3.1 writes "
+        "the steps as descent on a loss that is made from the steps themselves, which can be done "
+        "for any sequence. A later version finds a high cosine with explicit descent, and gives "
+        "no threshold. We take the squared loss of the example that a step takes in.",
     ),
     reads="what the last MLP reads, and gradients",
     criterion=Criterion(
         (
             Condition(
                 ALIGNMENT,
-                "cosine with the descent step of the own example",
+                "cosine of a step with the descent step of its own example",
                 at_least(ALIGNED),
                 at_most(ASIDE),
             ),
-            Condition(EXCESS, "the same less that with examples not yet taken in", at_least(MORE)),
+            Condition(EXCESS, "the same cosine minus the one with later examples", at_least(MORE)),
         ),
         (
             Precondition(
@@ -172,14 +179,16 @@ DESCENT_CLAIM = Claim(
                 f"{{value:.2g}} of the labels' variance ({MATTERS:g} needed).",
             ),
         ),
-        terms="The implicit weights are the last MLP's first matrix plus the update that stands "
-        "for the examples so far. A step is their change by the next example; its loss is half "
-        "the squared error where the model with the weights before the step reads its input "
-        "alone. The control keeps each step and takes the losses of up to three examples that "
-        "come later: with the rest of the prompt in another order, each could have been the next. "
-        "Cosines are means over steps and prompts, over the mean of the largest that an update of "
-        "rank one at the query can have. Hidden units are weighed by how much predictions depend "
-        "on them.",
+        terms=(
+            "The implicit weights are the last MLP's first matrix plus the update that stands for "
+            "the examples so far. A step is their change by the next example. The loss of an "
+            "example is half the squared error where the model reads its input alone, with the "
+            "weights before the step. The control keeps each step and takes the losses of up to "
+            "three later examples, each of which could have been the next one in another order. "
+            "Cosines are means over steps and prompts, divided by the mean of the largest that a "
+            "rank-one update at the query can have. Hidden units are weighted by how much "
+            "predictions depend on them."
+        ),
     ),
     measurements=(identity, steps),
     control=(identity, steps),
