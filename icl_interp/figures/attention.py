@@ -27,10 +27,10 @@ STEPS = 9999  # to which weights are rounded, up to the largest
 SHOWN = 4  # channels of a token that are named
 HEIGHT = 520  # pixels in a notebook
 NOTE = (
-    "A map has a row for each query token and a column for each token that it looks at. Its colour "
-    "is the weight times the number of tokens that the row sees, on a logarithmic scale: where all "
-    "get the same weight, a row has one middle tone. Orange: negative. Grey: hidden from the "
-    "query. Click a head, or a row of the large map."
+    "A map has a row for each query token and a column for each token that it looks at. Its "
+    "colour is the weight times the number of tokens that the row sees, on a logarithmic scale. A "
+    "row whose tokens all get the same weight has the middle tone. Orange: negative. Grey: hidden "
+    "from the query. Click a head, or a row of the large map."
 )
 
 

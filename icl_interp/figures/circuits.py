@@ -39,7 +39,7 @@ def edge_matrix(found: Edges) -> Drawing:
     x = Axis("exact share")
     y = Axis("estimated share")
     right = Panel(title, x, y, [alike, dots], below=said)
-    below = f"Attribution patching ({found.method}). A share of the way to the clean prediction."
+    below = f"Attribution patching ({found.method}): the share of the way to the clean prediction."
     return Drawing("Which part reads which", below, [left, right], height=380)
 
 
@@ -71,7 +71,7 @@ def circuit_graph(found: Circuit) -> Drawing:
         marks.append(Note(name, *place, at="top"))
     panel = Panel("", Axis(shown=False), Axis(shown=False), marks)
     rise = f"{found.tolerance:g}"
-    below = f"All other heads and MLPs give their means. The error may rise by {rise}."
+    below = f"All other heads and MLPs are replaced by their means. The error may rise by {rise}."
     return Drawing("The circuit", below, [panel], height=420)
 
 

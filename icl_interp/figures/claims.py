@@ -24,7 +24,7 @@ WORDS = Axis(shown=False)  # of a panel that has only words
 ZONES = ("supported", "contradicted")
 BELOW = (
     "A panel for each claim: the estimate with its 95 % interval, on the claim's own axis. A "
-    "verdict needs the whole interval in one zone, and zones were fixed before looking. "
+    "verdict needs the whole interval in one zone. Zones were fixed before anything was measured. "
 )
 
 

@@ -105,7 +105,10 @@ def readable(table: pd.DataFrame, most: int = MOST) -> Figure:
         marks.append(dots)
     x = Axis("R² on unseen functions")
     panel = Panel("", x, rows(names), marks)
-    below = "95 % intervals over functions. What a probe reads counts as far as no control has it."
+    below = (
+        "95 % intervals over functions. What a probe reads counts only beyond what the controls "
+        "read."
+    )
     if len(shown) < len(table):
         below += f" The first {len(shown)} of {len(table)} rows."
     title = "What can be read"
@@ -192,8 +195,8 @@ def spectrum(table: pd.DataFrame) -> Figure:
         panel = Panel(name, y=rows(names), marks=marks)
         panels.append(panel)
     below = (
-        "Size: Frobenius norm. Rank: how many directions it uses. Copying: 1 where it adds what it "
-        "reads, -1 where it takes that off. Label: what one unit of a label moves the read-out."
+        "Size: Frobenius norm. Rank: how many directions it uses. Copying: 1 if it adds what it "
+        "reads, -1 if it subtracts that. Label: what one unit of a label moves the read-out."
     )
     title = "What heads write of what they read"
     drawing = Drawing(title, below, panels, columns=2)

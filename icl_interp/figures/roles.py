@@ -15,8 +15,8 @@ from icl_interp.figures.render import render
 
 NARROW = 10  # letters of a line below a column
 BELOW = (
-    "Attention beyond chance: 0 by chance, 1 where all of it goes there. Neighbours: minus the "
-    "rank correlation of weight and distance. Empty: no score."
+    "Attention beyond chance: 0 is chance, 1 means that all of it goes there. Neighbours: minus "
+    "the rank correlation of weight and distance. Empty: no score."
 )
 
 

@@ -17,9 +17,9 @@ CAPTION = (
     "Attention weights, to look through: choose a prompt, a head and a query token. Tokens are "
     "named by what they show: x1, y1, x2, ... for the inputs and values of the context in their "
     "order, xy1 where a token holds both. A head that looks for content has an even mean pattern, "
-    "since the match moves from prompt to prompt; a single prompt shows it. Below each small map "
-    "stands what the head's mean ablation does: the factor on the squared error, or, for a model "
-    "that has not learned its task, the change of the prediction in u."
+    "since the matching token differs from prompt to prompt; a single prompt shows it. Below each "
+    "small map stands what the head's mean ablation does: the factor on the squared error, or, "
+    "for a model that has not learned its task, the change of the prediction in u."
 )
 
 

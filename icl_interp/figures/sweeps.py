@@ -25,5 +25,5 @@ def errors(table: DataFrame) -> Figure | None:
     dots = Points(done["error"], places, done["low"], done["high"], hover="{x:.3g}")
     x = Axis("squared error in distribution", log=True, least=LEAST)
     panel = Panel("", x, rows([str(name) for name in done["run"]]), [dots])
-    below = "A row a run, with the 95 % interval of its error over functions."
+    below = "Each row is a run, with the 95 % interval of its error over functions."
     return render(Drawing("Errors of the runs", below, [panel], 80 + ROW * len(done)))

@@ -10,7 +10,7 @@ from icl_interp.figures.style import Figure
 LEAST = 1e-12  # smaller losses are drawn here
 BELOW = (
     "The loss is the squared error over all prefixes of the prompts of one step, before the step. "
-    "Shorter prompts come first where the curriculum says so."
+    "With a curriculum, shorter prompts come first."
 )
 
 

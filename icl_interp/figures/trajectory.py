@@ -10,8 +10,8 @@ from icl_interp.figures.drawing import Axis, Band, Drawing, Line, Mark, Matrix, 
 from icl_interp.figures.style import VERDICTS
 
 BELOW = (
-    "Each snapshot is asked what a trained model is asked, on the same prompts. Bands: 95 % "
-    "intervals over functions. Roles: the largest score of any head, 0 by chance."
+    "Each snapshot is measured like a trained model, on the same prompts. Bands: 95 % intervals "
+    "over functions. Roles: the largest score of any head, 0 by chance."
 )
 # From contradicted by way of open to supported.
 SCALE = ((0.0, ORANGE), (0.5, PALE), (1.0, BLUE))

@@ -94,8 +94,9 @@ def _runs(rows: list[dict]) -> Drawing:
     x = Axis("d coordinates, H heads", -0.5, len(settings) - 0.5, ticks=names)
     y = Axis("loss over that of predicting 0", LOWEST / 3, 10, log=True, least=LOWEST)
     below = (
-        "A mark is a random start. On top how many of them find a minimum. Losses below "
-        "10<sup>−12</sup> are rounding and drawn there; runs that diverged are not drawn."
+        "A mark is a random start. The numbers on top count the starts that find a minimum. "
+        "Losses below 10<sup>−12</sup> are rounding and drawn there; runs that diverged are not "
+        "drawn."
     )
     panel = Panel(x=x, y=y, marks=marks)
     return Drawing("Where gradient descent ends, by the number of heads", below, [panel], 340)

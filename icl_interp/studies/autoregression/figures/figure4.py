@@ -35,10 +35,10 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
     panels = [_histogram(residuals.isel(embedding=0)), _errors(unseen)]
     counts = rows_of(results, "sequences")[0]
     below = (
-        f"Left: sequences of 5 tokens that no W fits, {counts['text']:,} of the text and "
-        f"{counts['shuffled']:,} after its tokens are shuffled, of {counts['sequences']:,} each; "
-        "exact fits are left out. Right: one W fitted to half of the tokens and tested on the "
-        "other half, with 95 % intervals over chunks."
+        f"Left: sequences of 5 tokens that no W fits, {counts['text']:,} of "
+        f"{counts['sequences']:,} of the text, and {counts['shuffled']:,} of as many after its "
+        "tokens are shuffled; exact fits are left out. Right: one W fitted to half of the tokens "
+        "and tested on the other half, with 95 % intervals over chunks."
     )
     title = "Processes fitted to text and to shuffled text"
     return {"figure4": Drawing(title, below, panels, height=320)}

@@ -32,7 +32,7 @@ def _layers(
         return {}
     marks: list[Mark] = []
     # Each number of steps and of layers, with its interval.
-    words = f"{DESCENT}, best constant size of steps"
+    words = f"{DESCENT}, best constant step size"
     marks += _curve(rows, DESCENT, words, GREY, "dash", "circle-open")
     marks += _curve(rows, "layers", title, colour, "solid", "circle")
     # The numbers themselves are the ticks.

@@ -23,8 +23,8 @@ NAMES = {
 BELOW = (
     "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the "
     f"mean loss is below {TOLERANCE:g}. The query is the last token but one. The minimiser, "
-    "reached for μ = 1, takes the last token alone. As in the paper, the weight of the last token "
-    "is left out of each row (white), so that the others can be seen; for μ = 1 it is shown. "
+    "reached for μ = 1, takes the last token alone. As in the paper, each row leaves out the "
+    "weight of the last token (white), so that the others can be seen; for μ = 1 it is shown. "
     "Cosine encodings of Vaswani et al. (2017): a row is a frequency."
 )
 

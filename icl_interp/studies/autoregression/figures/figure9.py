@@ -19,9 +19,9 @@ from icl_interp.studies.autoregression.experiments.figure9 import (
 
 ERROR = "error over that of predicting 0"
 BELOW = (
-    "One layer of attention on rotations, with queries of the state before and learned weights of "
-    "positions. A mark is a trained model, with the 95 % interval of its test error. Linear scores "
-    "can reach 0 here (Proposition 6). At the first point nothing can be predicted."
+    "One layer of attention on rotations, with the previous state as query and learned weights of "
+    "positions. A mark is a trained model, with the 95 % interval of its test error. Linear "
+    "scores can reach 0 here (Proposition 6). At the first point nothing can be predicted."
 )
 
 

@@ -41,7 +41,7 @@ def distances(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
             found[form] = interval
     if not found:
         return None
-    panel = in_rows(found, "distance, of the mean square of predictions")
+    panel = in_rows(found, "distance, over the mean square of predictions")
     return Drawing("Distance to known maps", tested_by("autoregression_map", findings), [panel])
 
 
@@ -55,7 +55,7 @@ def first_layer(results: Results, findings: Sequence[Finding], facts: Facts) -> 
     for arm in augmented_tokens.ARMS:
         name = arm.replace(", own", ",\nown")
         found[name] = bootstrap(lambda mean: mean.mean(-1), moved.sel(arm=arm).values)
-    panel = in_rows(found, "change of the prediction, of the next state's variance")
+    panel = in_rows(found, "change of the prediction, over the next state's variance")
     below = tested_by("autoregression_tokens", findings)
     return Drawing("The first layer's tokens", below, [panel])
 
@@ -77,7 +77,7 @@ def descent(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
         lines.append(Line(ends, level, name=name, colour=colour, dash=dash, hover="{y:.3g}"))
     floor = LOWEST * max(curve)
     y = Axis("mean squared error", floor / 2, log=True, least=floor, labels=7)
-    below = f"An error of {number(floor, 1)} and less stands at the bottom."
+    below = f"Errors of {number(floor, 1)} or less are drawn at the bottom."
     panel = Panel(x=Axis("steps"), y=y, marks=lines, below=below)
     below = tested_by("autoregression_descent", findings)
     return Drawing("Steps of gradient descent", below, [panel])
@@ -108,9 +108,9 @@ FIGURES = {
     ),
     "autoregression_tokens": ReportFigure(
         first_layer,
-        "The mean squared change of the prediction, over the variance of the next state, where the "
-        "first layer's patterns are replaced by their means over prompts, and where these are cut "
-        "to some tokens; what the layer writes keeps its mean at each position.",
+        "The mean squared change of the prediction, over the variance of the next state, when the "
+        "first layer's patterns are replaced by their means over prompts, and when these are cut "
+        "to some tokens. What the layer writes keeps its mean at each position.",
     ),
     "autoregression_descent": ReportFigure(
         descent,
@@ -119,8 +119,8 @@ FIGURES = {
     ),
     "autoregression_likeness": ReportFigure(
         likeness,
-        "The size of the cosine between two heads: that of what they weigh by (W_Q W_K^T) times "
-        "that of what they write (W_V W_O), in what tokens and targets hold. Heads that are copies "
-        "of others, or write nothing, are left out.",
+        "The size of the cosine between two heads: that of their query-key maps (W_Q W_K^T) times "
+        "that of their value-output maps (W_V W_O), in the coordinates of tokens and targets. "
+        "Heads that are copies of others, or write nothing, are left out.",
     ),
 }

@@ -31,7 +31,7 @@ def in_rows(found: Mapping[str, Interval], words: str, title: str = "") -> Panel
         hover=f"{plain(words)}: {{x:.3g}}",
     )
     x = Axis(words, LOWEST / 2, log=True, least=LOWEST, labels=5, holds=(1.0,))
-    below = f"{number(LOWEST, 1)} and less at the left"
+    below = f"{number(LOWEST, 1)} or less at the left"
     return Panel(title, x, rows(list(found)), [points], row=40, below=below)
 
 

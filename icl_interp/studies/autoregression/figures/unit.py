@@ -104,9 +104,9 @@ FIGURES = {
     ),
     "autoregression_positions": ReportFigure(
         positions,
-        "On the left P: what the weight of a token (column) is multiplied by, for each last token "
-        "(row), both counted from 0. On the right the squared error over the next state's squared "
-        "length, with the unchanged P and with other weights in its place.",
+        "On the left is P: the factor on the weight of a token (column), for each last token "
+        "(row), both counted from 0. On the right is the squared error over the next state's "
+        "squared length, with the unchanged P and with other weights in its place.",
     ),
     "autoregression_pruned": ReportFigure(
         pruned,
@@ -117,6 +117,6 @@ FIGURES = {
     "autoregression_starts": ReportFigure(
         other_starts,
         "The squared error over the next state's squared length, from the task's own s_0 and from "
-        "others, with keys divided by |s_0i|^2 and with heads as they are.",
+        "others, with keys divided by |s_0i|^2 and with unchanged heads.",
     ),
 }

@@ -84,8 +84,8 @@ def _slopes(every: Sequence[Mapping[str, Any]], counted: set[str]) -> list[Mark]
 FIGURE = ReportFigure(
     largest_weights,
     "On the left the largest attention weight at a query (geometric mean over functions) as "
-    "prompts grow from the trained length to eight times as many points; the dotted line is 1 / n. "
-    "On the right the slope of its logarithm in log n, one row for each head: -1 is dispersion, 0 "
-    "is none. In the shaded zones it is decided whether a head disperses. Pale: it is not certain "
-    "that the head matters.",
+    "prompts grow from the trained length to eight times as many points; the dotted line is 1 / "
+    "n. On the right the slope of its logarithm in log n, one row for each head: -1 is "
+    "dispersion, 0 is none. In the shaded zones a head disperses, or does not. Pale: it is not "
+    "certain that the head matters.",
 )

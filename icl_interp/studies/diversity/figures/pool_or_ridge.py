@@ -69,9 +69,9 @@ def _points(found: Sequence[Interval], name: str, colour: str) -> Points:
 
 FIGURE = ReportFigure(
     pool_or_ridge,
-    "On the left mean squared differences between predictions for the query: of the model and "
-    "ridge, and of the model and the Bayes predictor of the pool that it was trained on, over the "
-    "mean square of what ridge says. On the right one over the other, on functions that training "
-    "never showed and on those of the pool. In the shaded zones the claim is decided, by the row "
-    "of new functions.",
+    "On the left: mean squared differences between predictions for the query, over the mean "
+    "square of ridge's. They are between the model and ridge, and between the model and the Bayes "
+    "predictor of its pool (the functions that it was trained on). On the right: one over the "
+    "other, on new functions and on those of the pool. Zones are shaded; the row of new functions "
+    "decides.",
 )

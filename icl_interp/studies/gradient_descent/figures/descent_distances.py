@@ -53,10 +53,10 @@ def _panel(title: str, result: DataArray, names: list[str], zones: list[Zone]) -
 
 FIGURE = ReportFigure(
     descent_distances,
-    "A row a comparison: the mean squared distance between predictions of the model and of a "
-    "family of descent, over the variance of the model's. On the left the whole model beside as "
-    "many steps as it has layers. On the right the model with one block at its mean outputs, "
-    "beside one step less of the nearest family; the number is that of the block. Each family is "
-    "tuned to the model on other functions. In the shaded zones the claim is decided, by the "
-    "nearest row on the left and all rows on the right.",
+    "Each row is a comparison: the mean squared distance between the predictions of the model and "
+    "of a family of descent, over the variance of the model's. On the left: the whole model, and "
+    "as many steps as it has layers. On the right: the model with one block (its number) at its "
+    "mean outputs, and one step less of the nearest family. Families are tuned to the model on "
+    "other functions. Zones are shaded; the nearest row on the left and all rows on the right "
+    "decide.",
 )

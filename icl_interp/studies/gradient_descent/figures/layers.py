@@ -31,4 +31,4 @@ def layers(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
         marks.append(line)
     below = f"{plain(found.attrs['note'])}. Intervals: 95 % over functions."
     panel = Panel("", X, Y, marks)
-    return {"layers": Drawing("Layers beside as many steps of descent", below, [panel])}
+    return {"layers": Drawing("L layers against L steps of descent", below, [panel])}

@@ -70,7 +70,7 @@ def overlap(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
 
 FIGURE = ReportFigure(
     overlap,
-    "How much what two heads of a layer write overlaps: a bar is a pair of heads, 0 is orthogonal, "
-    "1 is parallel or opposite. The overlap of outputs decides, beside what random directions "
-    "would give (square).",
+    "How much the outputs of two heads of a layer overlap. A bar is a pair of heads; 0 is "
+    "orthogonal, 1 is parallel or opposite. The overlap of outputs is compared with that of "
+    "random directions (square), and this decides.",
 )

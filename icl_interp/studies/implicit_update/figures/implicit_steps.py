@@ -43,7 +43,8 @@ def implicit_steps(results: Results, findings: Sequence[Finding], facts: Facts) 
 
 FIGURE = ReportFigure(
     implicit_steps,
-    "Examples act at the query as an update of the last MLP's first matrix; a step is its change "
-    "by one more example. Lines: its cosine with descent on the loss of this example, and on those "
-    "of later ones, over the largest there can be. Shaded: what decides, by the mean over steps.",
+    "At the query, examples act as an update of the last MLP's first matrix. A step is the change "
+    "of this update by one more example. Lines: the cosine of a step with descent on the loss of "
+    "this example, and on those of later ones, over the largest possible one. Zones are shaded; "
+    "the mean over steps decides.",
 )

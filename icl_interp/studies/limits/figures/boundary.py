@@ -61,13 +61,13 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
 
 FIGURE = ReportFigure(
     boundary,
-    "The query alone moves, in both directions; grey marks the training data. First, one "
-    "context (thin) and the mean over all (thick), with the |x| up to which the prediction "
-    "follows the target function, the |x| at which the plateau begins, and the bound on the "
-    "output from the weights (shaded). Second, the distance of the prediction from its own end "
-    "value: parallel to the guide is an approach like 1/|x|, and below the dashed line it "
-    "counts as level. Third, growth exponents: the prediction grows as the numerator of the "
-    "last norm does, less the scale that divides it; it levels off where the two cancel.",
+    "The query alone moves, in both directions; grey marks the training data. First, one context "
+    "(thin) and the mean over all (thick), with the |x| up to which the prediction follows the "
+    "target function, the |x| at which the plateau begins, and the bound on the output from the "
+    "weights (shaded). Second, the distance of the prediction from its own end value: parallel to "
+    "the guide is an approach like 1/|x|, and below the dashed line it counts as level. Third, "
+    "growth exponents: that of the prediction is that of the last norm's numerator minus that of "
+    "the scale that divides it. The prediction levels off where the two cancel.",
 )
 
 

@@ -63,17 +63,17 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
 
 FIGURE = ReportFigure(
     classes,
-    "First, a row a class of functions: the squared error where the examples determine the "
-    "function, relative to always predicting 0 (the mean, for the fixed functions). Filled "
-    "marks are degrees the model was trained on. Second, a row a classical algorithm: the share "
-    "of the model's predictions for the query that it misses, 1 minus their similarity (0: the "
-    "same, 1: no closer than a constant), on a logarithmic axis. A mark is a test condition: in "
-    "distribution, with functions scaled by 3, with the query at an end of the inputs' interval, "
-    "and with factor and query drawn near these. What is below 0.00001 is drawn there, and what "
-    "is above 2 at 2. Each "
-    "algorithm is plain, or bounded by one number in all conditions, whichever is nearer on the "
-    "half of the sample that is not drawn. The model resembles an algorithm all of whose marks "
-    "lie in the left shaded zone, and none if every algorithm has a mark in the right one.",
+    "First, one row for each class of functions: the squared error where the examples determine "
+    "the function, relative to always predicting 0 (the mean, for the fixed functions). Filled "
+    "marks are degrees that the model was trained on. Second, one row for each classical "
+    "algorithm: the share of the model's predictions for the query that it misses, 1 minus their "
+    "similarity (0: the same, 1: no closer than a constant), on a logarithmic axis. A mark is a "
+    "test condition: in distribution, with functions scaled by 3, with the query at an end of the "
+    "inputs' interval, and with factor and query drawn near these. Values below 0.00001 are drawn "
+    "there, and those above 2 at 2. An algorithm is shown as it is or bounded by one number in "
+    "all conditions, whichever is nearer on the other half of the sample. The model resembles an "
+    "algorithm if all its marks lie in the left shaded zone, and none if every algorithm has a "
+    "mark in the right one.",
 )
 
 

@@ -49,10 +49,10 @@ def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
 FIGURE = ReportFigure(
     context,
     "First, how much predictions still differ between contexts as the query goes far from the "
-    "data; the dotted guide falls like 1/|x|, and the two bars are the claim's thresholds. "
-    "Second, whether what is left still tells which function the context shows: "
-    "cross-validated R² of these predictions on the coefficients of the function, near 1 if it "
-    "does; with coefficients shuffled over functions it should be 0.",
+    "data. The dotted guide falls like 1/|x|; the two bars are the claim's thresholds. Second, "
+    "whether the difference still tells which function the context shows: the cross-validated R² "
+    "of these predictions on the coefficients of the function, near 1 if so. With coefficients "
+    "shuffled over functions it should be 0.",
 )
 
 

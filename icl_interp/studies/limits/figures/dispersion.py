@@ -54,7 +54,9 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
             )
         x = Axis("tokens n", ns.min() / 1.15, ns.max() * 1.15, log=True)
         panels.append(Panel(title, x, Axis(axis, log=True), [*marks, reference]))
-    below = tested_by("dispersion", findings) + f"<br>A line a head; {plain(curve.attrs['note'])}."
+    below = tested_by("dispersion", findings) + (
+        f"<br>Each line is a head; {plain(curve.attrs['note'])}."
+    )
     title = "Does attention become a uniform average over many tokens?"
     layers = [f"layer {layer}" for layer in sorted(set(map(_layer, names)))]
     return Drawing(title, below, panels, height=320, legend=(*layers, IDLE))
@@ -62,11 +64,11 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
 
 FIGURE = ReportFigure(
     dispersion,
-    "First, how far attention is from a uniform average as prompts grow (log of the number of "
-    "tokens n, less the entropy of the attention): 0 is uniform. Pale: it is not certain that the "
-    "head matters. Second, the largest weight on any token: it shrinks with any bounded scores, "
-    "also where attention is not uniform. Solid: measured on prompts of that length. Dashed: "
-    "scores drawn from those in prompts of the trained length.",
+    "First, how far attention is from a uniform average as prompts grow: log of the number of "
+    "tokens n, minus the entropy of the attention; 0 is uniform. Pale: it is not certain that the "
+    "head matters. Second, the largest weight on any token. It shrinks with any bounded scores, "
+    "even if attention is not uniform. Solid: measured on prompts of that length. Dashed: scores "
+    "drawn from those in prompts of the trained length.",
 )
 
 

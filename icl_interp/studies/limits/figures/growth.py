@@ -68,8 +68,8 @@ FIGURE = ReportFigure(
     "change from x to 10x: 1 is a line, 0 or less levels off (shown in the direction that is "
     "worse for the claim). Norms are frozen at their mean scale in distribution, at the query "
     "only; the control intervention freezes them at the context positions instead and should "
-    "change nothing. Third, the share of the failure that is gone with all norms frozen at the "
-    "query, at five freezing scales each: 1 is all of it, 0 none, and below 0 freezing makes "
+    "change nothing. Third, the share of the failure that freezing all norms at the query "
+    "removes, at five freezing scales each: 1 is all of it, 0 none, and below 0 freezing makes "
     "the error larger. Queries are in units of the largest |x| of training.",
 )
 

@@ -40,11 +40,11 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
 
 FIGURE = ReportFigure(
     heads,
-    "One row for each head: the share of its attention at the last query that is not on one token, "
-    "in distribution (grey) and far from the data (blue; mean over |x| = 10⁴ and 10⁵). The shaded "
-    "strip counts as a hardmax. Hollow: it is not certain that the head matters. A head matters "
-    "where the error at least doubles, on average or for a typical function, when its output is "
-    "replaced by its mean or its attention made uniform.",
+    "One row for each head: the share of its attention at the last query that is not on one "
+    "token, in distribution (grey) and far from the data (blue; mean over |x| = 10⁴ and 10⁵). The "
+    "shaded strip counts as a hardmax. Hollow: it is not certain that the head matters. A head "
+    "matters if the error at least doubles, on average or for a typical function, when its output "
+    "is replaced by its mean or its attention is made uniform.",
 )
 
 

@@ -36,11 +36,11 @@ def in_context(results: Results, findings: Sequence[Finding], facts: Facts) -> D
 
 FIGURE = ReportFigure(
     in_context,
-    "First, a dot a unit of functions: the mean of the error |f - g| at one query over several "
-    "contexts, and its standard deviation over these, in units of the spread of the truth. Were "
-    "the error the same for every context, all dots would lie at the bottom. Second, a row a law "
-    "of functions and inputs: the squared error over that of the best guess without examples, with "
-    "its interval; 1 is no better than this guess.",
+    "First, one dot for each unit of functions: the mean of the error |f - g| at one query over "
+    "several contexts, and its standard deviation over these, in units of the spread of the "
+    "truth. If the error were the same for every context, all dots would lie at the bottom. "
+    "Second, one row for each law of functions and inputs: the squared error over that of the "
+    "best guess without examples, with its interval; 1 is no better than this guess.",
 )
 
 

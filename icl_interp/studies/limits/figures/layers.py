@@ -86,15 +86,16 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
 
 FIGURE = ReportFigure(
     layers,
-    "A panel is drawn where the model has what it shows. One prompt, depth by depth: what the "
-    "model's own read-out (the logit lens) makes of the stream after each layer, as the query "
-    "moves. Prediction there already: the share of the final prediction's variance after so many "
-    "layers, for the logit lens, and for the best affine read-out, fitted to other functions, "
-    "which finds a prediction in any basis; the claim asks for that to lie in the shaded zone, and "
-    "for as little to be left without the last layer. Errors without a part: relative to always "
-    "predicting 0, with the outputs of a part of the model replaced by their mean, at every "
-    "position or at the query's token alone. Degrees: how far apart their mean attention patterns "
-    "are, in units of the distance between two prompts of one degree; shaded counts as alike.",
+    "Only panels that apply to the model are drawn. One prompt, depth by depth: what the model's "
+    "own read-out (the logit lens) makes of the stream after each layer, as the query moves. "
+    "Prediction there already: the share of the final prediction's variance that can be read "
+    "after each layer, by the logit lens, and by the best affine read-out, which is fitted to "
+    "other functions and finds a prediction in any basis. For the claim the latter must lie in "
+    "the shaded zone, and as little must be left without the last layer. Errors without a part: "
+    "relative to always predicting 0, with the outputs of a part of the model replaced by their "
+    "mean, at every position or at the query's token alone. Degrees: how far apart their mean "
+    "attention patterns are, in units of the distance between two prompts of one degree; shaded "
+    "counts as alike.",
 )
 
 

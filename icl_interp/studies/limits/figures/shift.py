@@ -55,12 +55,12 @@ def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
 
 FIGURE = ReportFigure(
     shift,
-    "Models trained like this one beside kinds that differ from it in one respect, on the same "
-    "functions and points: a point is a seed, a line the geometric mean of its kind. Errors as "
-    "functions are scaled beyond their training range; errors from the centre of the inputs' "
-    "interval to its edge (shaded: what the claim compares); and, where models trained on "
-    "other intervals are at hand, errors of each kind on each interval: training on a larger "
-    "one moves the range in which errors are small, and it still ends.",
+    "Models trained like this one, and kinds of models that differ from it in one respect, on the "
+    "same functions and points. A point is a seed, a line the geometric mean of its kind. The "
+    "panels show errors as functions are scaled beyond their training range; errors from the "
+    "centre of the inputs' interval to its edge (shaded: what the claim compares); and, if there "
+    "are models trained on other intervals, errors of each kind on each interval. Training on a "
+    "larger interval widens the range in which errors are small, but the range still ends.",
 )
 
 

@@ -59,7 +59,7 @@ def _ratio(comparison: DataFrame) -> Drawing:
     title = "Error without LayerNorm in units of the error with it"
     below = (
         "Geometric means over runs; band: exact 95 % intervals over runs. Crosses: the paper's "
-        "numbers. Below 1, no LayerNorm is better."
+        "numbers. Below 1, models without LayerNorm are better."
     )
     one = Rule(y=1, colour=GREY, dash="dash")
     return sigma_panels([("", [line])], title, below, "error without / error with", one)

@@ -39,8 +39,8 @@ def softmax_examples(
         )
         marks.append(points)
     below = (
-        "Blue: the paper's three vectors. Orange: the same moved or stretched. Equal gaps, equal "
-        "weights."
+        "Blue: the paper's three vectors. Orange: the same, moved or stretched. Equal gaps give "
+        "equal weights."
     )
     panel = Panel("", Axis("softmax weight", -0.02, 1.02), rows(labels), marks)
     return {"softmax": Drawing("Softmax sees gaps, not sizes", below, [panel], height=260)}

@@ -28,7 +28,7 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
         return {}
     note = plain(flow.attrs["note"])
     below = (
-        f"{note}. First, exact flow, its exponential bound, and SGD. Then the balance, which the "
+        f"{note}. First: exact flow, its exponential bound, and SGD. Then: the balance, which the "
         "flow conserves."
     )
     panels = [_excess(flow, sgd), _drift(drift)]

@@ -62,12 +62,13 @@ def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts
 
 FIGURE = ReportFigure(
     linear_attention,
-    "First, the error at the query after M examples: measured, and by theory for the layer "
-    "that training should end at, on the same draws; intervals are those of the ratio of the two. "
-    "Dashed, as the slides print it. Then, where the run kept weights on its way, the exact excess "
-    "loss and squared gradient at these steps, and the bound on the latter by Lemma 5.4. Last, how "
-    "near the model is to algorithms for linear regression, told the distribution of the task: 1 "
-    "is the same prediction, 0 as far as predicting 0 is from the truth.",
+    "First, the error at the query after M examples: measured, and by theory for the layer that "
+    "training should end at, on the same draws; intervals are those of the ratio of the two. "
+    "Dashed: as the slides print it. Then, if the run kept snapshots of its weights, the exact "
+    "excess loss and squared gradient at these steps, and the bound on the latter by Lemma 5.4. "
+    "Last, how near the model is to algorithms for linear regression that are told the "
+    "distribution of the task: 1 is the same prediction, 0 is as far off as predicting 0 is from "
+    "the truth.",
 )
 
 

@@ -34,7 +34,7 @@ def shift_curves(results: Mapping[str, Result], comparison: DataFrame | None) ->
         panels.append(Panel(heading, x, Axis("error / E[y²]", log=True, least=LEAST), marks))
     below = (
         f"{plain(curves.attrs['note'])}. Bands: 95 % over blocks of prompts. At the dotted line a "
-        "predictor is as bad as 0. Where least squares is exact it stands at the lower edge."
+        "predictor is as bad as 0. Where least squares is exact it is drawn at the lower edge."
     )
     title = "Under distribution shift, by the number of examples"
     drawing = Drawing(title, below, panels, height=230, columns=4, same_y=True)

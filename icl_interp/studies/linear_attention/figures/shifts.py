@@ -18,7 +18,7 @@ LOOKS = {  # predictor: (colour, symbol, size)
 }
 BELOW = (
     "Trained on Λ = I without noise, tested at the query after N examples. Bars: 95 % over blocks "
-    "of prompts. Where least squares is exact (all but noisy labels) it stands at the left edge."
+    "of prompts. Where least squares is exact (all but noisy labels) it is drawn at the left edge."
 )
 
 

@@ -43,10 +43,10 @@ def directions(results: Results, findings: Sequence[Finding], facts: Facts) -> D
 
 FIGURE = ReportFigure(
     directions,
-    "On the left how much of the model's M acts in each direction of the inputs, those that "
-    "the functions depend on first. On the right the squared error at the query: of the "
-    "unchanged model, with attention that is not shown the irrelevant or the relevant "
-    "directions, and with equal weights for all examples.",
+    "On the left: how much of the model's M acts in each direction of the inputs; those that the "
+    "functions depend on come first. On the right: the squared error at the query of the "
+    "unchanged model, with attention that is not shown the irrelevant or the relevant directions, "
+    "and with equal weights for all examples.",
 )
 
 

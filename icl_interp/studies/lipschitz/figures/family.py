@@ -59,10 +59,9 @@ def family(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
 
 FIGURE = ReportFigure(
     family,
-    "A dot is a training run: the window w that it learned, a colour for each standard "
-    "deviation σ of the label noise. Large w are narrow windows. Dashed lines are the windows "
-    "w* with the least loss. On the right dots on the dotted line have learned it; the cross "
-    "is this model.",
+    "A dot is a training run: the window w that it learned, a colour for each standard deviation "
+    "σ of the label noise. A large w is a narrow window. Dashed lines are the windows w* with the "
+    "least loss. On the right, dots on the dotted line have learned w*; the cross is this model.",
 )
 
 

@@ -123,7 +123,7 @@ def _transfer(rows: Sequence[Mapping[Hashable, Any]], price: DataArray) -> Drawi
         "trained units, mean over seeds; in brackets: the best window of the class trained on, "
         "computed. Right: bars span the intervals of all seeds."
     )
-    title = "What a unit pays on another class of functions"
+    title = "The error of a unit on another class of functions"
     return Drawing(title, below, [_cells(rows), by_l], height=380)
 
 

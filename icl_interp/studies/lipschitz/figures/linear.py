@@ -46,7 +46,7 @@ def linear(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
 
 FIGURE = ReportFigure(
     linear,
-    "How much the label of an example moves the prediction, by the cosine between the example "
-    "and the query; over the mean size. A window is high near 1 and flat elsewhere. The "
+    "How much the label of an example moves the prediction, over the mean size of this, by the "
+    "cosine between the example and the query. A window is high near 1 and flat elsewhere. The "
     "product x_i · x_q is a straight line at every L.",
 )

@@ -40,12 +40,12 @@ def optimal_window(results: Results, findings: Sequence[Finding], facts: Facts) 
 
 FIGURE = ReportFigure(
     optimal_window,
-    "On the left the mean squared error of windows M = w Σ⁻¹ for this task: a wide window "
-    "(small w) averages examples at which the target has other values (bias), a narrow one "
-    "averages few of them (noise). The diamond is the best window, in the band the error is "
-    "within 1 % of it; the circle is the error with the model's M, at its w. On the right the "
-    "model's M for inputs that are scaled to the unit sphere: Lemma 1 asks for one number on "
-    "the diagonal and zeros elsewhere.",
+    "On the left: the mean squared error of windows M = w Σ⁻¹ for this task. A wide window (small "
+    "w) averages examples at which the target has other values (bias), a narrow one averages few "
+    "of them (noise). The diamond is the best window; in the band the error is within 1 % of it. "
+    "The circle is the error with the model's M, at its w. On the right: the model's M for inputs "
+    "that are scaled to the unit sphere. By Lemma 1 it has one number on the diagonal and zeros "
+    "elsewhere.",
 )
 
 

@@ -59,7 +59,7 @@ def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
             hover="{text}: {x:.3g} is missed",
         )
         marks.append(points)
-    words = f"share that is missed ({LOWEST:g} and less at the left end)"
+    words = f"share that is missed ({LOWEST:g} or less at the left end)"
     x = Axis(words, LOWEST / 2, log=True, least=LOWEST, holds=(2.0,))
     panel = Panel("", x, rows(labels), marks, row=24)
     below = tested_by("lipschitz_smoother", findings)
@@ -68,8 +68,8 @@ def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
 
 FIGURE = ReportFigure(
     smoother,
-    "A row for each head that matters at the last query. Its output there is replaced by an "
-    "average of the prompt's labels whose weights depend on the inputs alone (filled), or by "
-    "the same weights on the head's own values (hollow): how much of what the head does to the "
-    "prediction is then missed. Blue is replaced, orange is not.",
+    "One row for each head that matters at the last query. Its output there is replaced by an "
+    "average whose weights depend on the inputs alone: of the prompt's labels (filled), or of the "
+    "head's own values (hollow). The axis shows how much of what the head does to the prediction "
+    "is then missed. Blue counts as replaced, orange does not.",
 )

@@ -45,9 +45,10 @@ def window(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     below = (
         "Top: functions of the class along a great circle through the query, the noise of labels "
         "shaded (± σ); between the dotted lines a key has at least half the weight of one at the "
-        "query.<br>Middle: what the unit trained at this L pays to a key, in units of 1/n, 80 % "
-        "of keys shaded; dashed, the window of least loss.<br>Bottom: each unit on this task, "
-        f"trained at n = {TRAINED_N} (dotted line); dashed, the window that is best at each n."
+        "query.<br>Middle: the attention to a key of the unit trained at this L, in units of 1/n, "
+        "80 % of keys shaded; dashed, the window of least loss.<br>Bottom: each unit on this "
+        f"task, trained at n = {TRAINED_N} (dotted line); dashed, the window that is best at each "
+        "n."
     )
     title = "Attention windows for three Lipschitz constants L"
     return {"window": Drawing(title, below, panels, height=205, columns=len(sizes))}

@@ -36,13 +36,14 @@ def newton_iterates(results: Results, findings: Sequence[Finding], facts: Facts)
         Panel("Distance", LAYER, Axis("D", log=True, least=1e-5), near),
     ]
     below = f"{tested_by('newton_iterates', findings)}<br>{plain(result.attrs['note'])}."
-    return Drawing("Which iterate is nearest to what a layer says?", below, panels)
+    return Drawing("Which iterate is nearest to a layer's read-out?", below, panels)
 
 
 FIGURE = ReportFigure(
     newton_iterates,
-    "On the left, for each layer, the exponent k at which Newton's iteration (iterate k) and "
-    "descent (2^k steps) are nearest to what the layer says of f(x), with 95 % intervals. Layers "
-    "that do as many iterations of Newton each lie on a line; layers that do as many steps of "
-    "descent each flatten. On the right the distance there, in shares of the mean square of f(x).",
+    "On the left, for each layer: the exponent k at which Newton's iteration (iterate k) and "
+    "descent (2^k steps) are nearest to the layer's read-out of f(x), with 95 % intervals. If all "
+    "layers do equally many Newton iterations, they lie on a line; if they do equally many steps "
+    "of descent, the curve flattens. On the right: the distance there, as a share of the mean "
+    "square of f(x).",
 )

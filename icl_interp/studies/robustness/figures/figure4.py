@@ -32,7 +32,7 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         panels.append(panel)
     below = (
         f"{plain(curves.attrs['note'])}. Bands: 95 % over blocks of prompts. At the dotted line a "
-        "predictor is as bad as 0. Where least squares is exact it stands at the lower edge."
+        "predictor is as bad as 0. Where least squares is exact it is drawn at the lower edge."
     )
     title = "Under shifts of the prompts, by the number of examples"
     return {"figure4": Drawing(title, below, panels, height=230, columns=3, same_y=True)}

@@ -48,11 +48,11 @@ def shift_errors(results: Results, findings: Sequence[Finding], facts: Facts) ->
 
 FIGURE = ReportFigure(
     shift_errors,
-    "A row a shift of the prompts; x*3 is inputs times 3, y*3 functions times 3, and drawn a "
-    "factor that the sample draws. On the left squared errors at the query over that of "
-    "predicting 0 on the same prompts, of the model and of least squares, which stands at the "
-    "edge where it is exact. On the right the model's error over what it is allowed: the error of "
-    "least squares and 5 % of that of predicting 0. In the shaded zones a claim is decided.",
+    "Each row is a shift of the prompts: x*3 is inputs times 3, y*3 functions times 3, and drawn "
+    "is a factor drawn with the sample. On the left: squared errors at the query of the model and "
+    "of least squares (at the edge where it is exact), over that of predicting 0 on the same "
+    "prompts. On the right: the model's error over the allowed one, which is that of least "
+    "squares plus 5 % of that of predicting 0. In the shaded zones a claim is decided.",
 )
 
 
