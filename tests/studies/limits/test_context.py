@@ -248,7 +248,7 @@ def test_the_context_is_erased_where_its_spread_is_small_and_falls(
         size / 2 if decided_by == "amplitude" else power, rel=1e-4, abs=1e-6
     )
     words = said(finding)
-    assert "It does not tell the function: the coefficients explain 0 % of it" in words
+    assert "It does not tell the function: coefficients explain 0 %" in words
     assert "(0 % shuffled)" in words
     claim = registry.REGISTRY[ERASED]
     answers = {

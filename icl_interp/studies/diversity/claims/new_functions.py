@@ -109,8 +109,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             "pool was drawn from"
         ),
         caveat=(
-            f"The squared distance from ridge is {of_ridge:.2g} of the mean square of ridge's "
-            f"predictions, and that from the Bayes predictor of the {facts.task.n_tasks} "
+            "Over the mean square of ridge's predictions the distance from ridge is "
+            f"{of_ridge:.2g}, and that from the Bayes predictor of the {facts.task.n_tasks} "
             f"functions {of_pool:.2g}."
         ),
         details=tuple(rows),

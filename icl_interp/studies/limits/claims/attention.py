@@ -67,8 +67,8 @@ TINY = float(np.finfo(float).tiny)
 BY_DESIGN = "in a plain transformer nothing but attention connects tokens"
 NO_EVIDENCE = "This is no evidence about training."
 BESIDE = (
-    "Where tokens exchange nothing, no weights reach such an error. So something beside attention "
-    "connects the tokens."
+    "No weights reach that if tokens exchange nothing, so something beside attention connects the "
+    "tokens."
 )
 
 NECESSARY = Criterion(
@@ -294,7 +294,7 @@ def about_sufficiency(results: Results, facts: Facts, found: Mapping[str, Estima
     if decided and decided.quantity == "rate":
         times = found["ratio"]
         over = measured(Interval(times.value, times.low, times.high), kinds.TIMES)
-        caveat = f"This compares {kinds.counted(arms)}; errors are {over} those with MLPs."
+        caveat = f"The groups have {kinds.counted(arms)}; errors are {over} those with MLPs."
     return Remarks(
         scope=f"{kinds.SCOPE}, in distribution",
         caveat=caveat,

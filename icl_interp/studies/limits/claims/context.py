@@ -213,8 +213,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         scope=asked(facts, where, results[far.ends][0, 0].size),
         by_algebra="it ends at values that the weights alone predict" if ends_there else "",
         caveat=(
-            f"It {'still tells' if told else 'does not tell'} the function: the coefficients "
-            f"explain {_percent(info)} of it ({_percent(null)} when shuffled)."
+            f"It {'still tells' if told else 'does not tell'} the function: coefficients explain "
+            f"{_percent(info)} ({_percent(null)} shuffled)."
         ),
         causal=_swapped(results[context.use], x_unit),
         details=(

@@ -233,7 +233,7 @@ def counted(arms: Sequence[Arm]) -> str:
 
 def compared(arms: Sequence[Arm]) -> str:
     """How many seeds were compared, as a sentence."""
-    return f"This compares {counted(arms)}."
+    return f"The groups have {counted(arms)}."
 
 
 def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:

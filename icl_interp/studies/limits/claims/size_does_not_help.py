@@ -83,7 +83,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     worse = found["ratio"].low > MARGIN
     return Remarks(
         scope=f"{SCOPE}, functions scaled",
-        caveat=f"This compares {kinds.counted(arms)}; in distribution the number is {within}.",
+        caveat=f"The groups have {kinds.counted(arms)}; in distribution the number is {within}.",
         open_because="The wider models make larger errors." if worse else "",
         details=kinds.details(arms, (WIDER, NARROWER), COLUMNS),
     )

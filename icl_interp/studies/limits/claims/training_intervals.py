@@ -82,7 +82,7 @@ def _half_width(arm: Arm) -> str:
 def compared(arms: Sequence[Arm]) -> str:
     """Which models were compared, as a sentence."""
     listed = ", ".join(map(_half_width, arms))
-    return f"This compares models trained on U(-a, a), a = {listed}, {kinds.counted(arms)}."
+    return f"The groups are trained on U(-a, a), a = {listed}, and have {kinds.counted(arms)}."
 
 
 def runs_compared(arms: Sequence[Arm], columns: Sequence[str]) -> tuple[kinds.Row, ...]:
