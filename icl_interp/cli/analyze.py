@@ -33,33 +33,37 @@ def analyze(
     ] = None,
     out: Out = None,
     format: Annotated[
-        str, typer.Option(help="html, json, png, svg, pdf: several with commas.")
+        str, typer.Option(help="html, json, png, svg or pdf; separate several with commas.")
     ] = "html,json",
     claims: Annotated[
-        str | None, typer.Option(help="Ids of claims, with commas; all by default.")
+        str | None, typer.Option(help="Ids of claims, separated by commas; all by default.")
     ] = None,
     n_prompts: Annotated[
         int | None,
         typer.Option(
-            help="Prompts to measure on, 8 for each pair of functions.  "
-            "[default: 1024; of large models 256]"
+            help=(
+                "Prompts to measure on, 8 for each pair of functions.  [default: 1024; for large "
+                "models 256]"
+            )
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     companion: Annotated[
         list[str] | None,
-        typer.Option(help="A matched model: one that differs in one respect; repeatable."),
+        typer.Option(help="A matched model, which differs in one respect; repeatable."),
     ] = None,
     runs: Annotated[
         Path | None,
-        typer.Option("--beside", help="A folder of runs: those that match stand beside."),
+        typer.Option("--beside", help="A folder of runs; those that match are matched models."),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Where to run; it must support float64.")
     ] = None,
     control: Annotated[
         str | None,
-        typer.Option(help="module.py:name of an untrained predictor, beside one without weights."),
+        typer.Option(
+            help=("module.py:name of an untrained predictor, to compare one without weights with.")
+        ),
     ] = None,
     task: TaskFile = None,
     encoding: EncodingName = None,

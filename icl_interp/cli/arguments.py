@@ -21,11 +21,13 @@ TaskFile = Annotated[
 EncodingName = Annotated[
     str | None,
     typer.Option(
-        "--encoding", help="interleaved, stacked, states, augmented or driven, if not known."
+        "--encoding",
+        help=("interleaved, stacked, states, augmented or driven, if the file does not say it."),
     ),
 ]
 Heads = Annotated[
-    int | None, typer.Option("--n-heads", help="Attention heads, if the weights do not tell.")
+    int | None,
+    typer.Option("--n-heads", help=("Number of attention heads, if the file does not say it.")),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -36,9 +38,9 @@ Settings = Annotated[
 ]
 On = Annotated[str, typer.Option("--on", help="Where jobs run: local, ray or slurm.")]
 EachOn = Annotated[
-    str | None, typer.Option("--on", help="Make each a job, on: local, ray or slurm.")
+    str | None, typer.Option("--on", help="Run each as a job, on local, ray or slurm.")
 ]
 EngineSettings = Annotated[
     list[str] | None,
-    typer.Option("--engine", help="A setting of what --on names, as processes=2; repeatable."),
+    typer.Option("--engine", help="A setting of what --on names, such as processes=2; repeatable."),
 ]

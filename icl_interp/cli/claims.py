@@ -12,10 +12,10 @@ def claims(
     study: Annotated[str | None, typer.Option(help="The claims of this study only.")] = None,
     for_: Annotated[
         str | None,
-        typer.Option("--for", help="A checkpoint: those that do not apply to it say why."),
+        typer.Option("--for", help="A checkpoint; claims that do not apply to it say why."),
     ] = None,
 ) -> None:
-    """List the claims, a line each."""
+    """List the claims, one line each."""
     from icl_interp import pipeline
     from icl_interp.report import terminal
 
@@ -23,13 +23,13 @@ def claims(
 
 
 def explain(
-    claim: Annotated[str, typer.Argument(help="The id of a claim, or a report to sum up.")],
+    claim: Annotated[str, typer.Argument(help="The id of a claim, or a report to summarise.")],
     report: Annotated[
         Path | None,
-        typer.Argument(help="A report's folder or report.json: its result is shown as well."),
+        typer.Argument(help="A report's folder or report.json; its result is shown as well."),
     ] = None,
 ) -> None:
-    """Explain a claim, with a report's result, or what the model of a report does."""
+    """Explain a claim, also with a report's result; or sum up what a report says of a model."""
     from icl_interp import studies  # noqa: F401 registers the bundled claims
     from icl_interp.analyses import registry
     from icl_interp.report import terminal

@@ -16,18 +16,19 @@ from icl_interp.options import listed, main_file, output
 def complete(
     run: Annotated[str, typer.Argument(help="A run folder, or a bundled model's name.")],
     beside: Annotated[
-        Path | None, typer.Option(help="A folder of runs: those that match count as well.")
+        Path | None, typer.Option(help="A folder of runs; those that match count as well.")
     ] = None,
     claims: Annotated[
-        str | None, typer.Option(help="Ids of claims to close, with commas; all by default.")
+        str | None,
+        typer.Option(help=("Ids of claims to decide, separated by commas; all by default.")),
     ] = None,
-    n_prompts: Annotated[int | None, typer.Option(help="As of analyze.")] = None,
+    n_prompts: Annotated[int | None, typer.Option(help="As for analyze.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to train and to analyse.")] = None,
     on: On = "local",
     engine: EngineSettings = None,
     out: Out = None,
 ) -> None:
-    """Train the runs that open claims on a run wait for, and judge these again."""
+    """Train the runs that the open claims on a run still need, and judge these claims again."""
     if not sources.exists(run):  # before torch is imported: a typo should not cost seconds
         raise bundled.not_found(run)
     from icl_interp import results
@@ -49,7 +50,7 @@ def complete(
         device=device,
         table=True,
     )
-    say(f"runs made for this: {len(found.trained)}, in {(folder / 'runs').resolve()}")
+    say(f"runs trained for this: {len(found.trained)}, in {(folder / 'runs').resolve()}")
     if len(found.claims):
         say(results.text(found.claims, console().width))
     else:

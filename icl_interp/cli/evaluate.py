@@ -18,13 +18,14 @@ def evaluate(
     functions: Annotated[int, typer.Option(help="Functions to evaluate on.")] = 100,
     contexts: Annotated[int, typer.Option(help="Prompts of each function.")] = 64,
     sigma: Annotated[
-        float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")
+        float, typer.Option(help="Factor on the coefficients; 1 is in distribution.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
     new_functions: Annotated[
         bool,
         typer.Option(
-            "--new-functions", help="Functions outside the pool that the task has (its n_tasks)."
+            "--new-functions",
+            help=("Draw new functions instead of those of the task's pool (n_tasks)."),
         ),
     ] = False,
     shift: Annotated[
@@ -38,7 +39,10 @@ def evaluate(
         bool,
         typer.Option(
             "--baselines",
-            help="Classical algorithms too: up to 1 s a prompt for Lasso, trees and networks.",
+            help=(
+                "Compare with classical algorithms; Lasso, trees and networks take up to 1 s a "
+                "prompt."
+            ),
         ),
     ] = False,
     out: Out = None,
@@ -47,7 +51,7 @@ def evaluate(
     n_heads: Heads = None,
     setting: Settings = None,
 ) -> None:
-    """Measure the squared error on fresh prompts, beside the best reference and 0."""
+    """Measure the squared error on fresh prompts, and that of the best reference and of 0."""
     if not sources.exists(checkpoint):
         raise bundled.not_found(checkpoint)
     from rich.text import Text
@@ -76,12 +80,14 @@ def algorithm(
     out: Out = None,
     functions: Annotated[
         int | None,
-        typer.Option(help="Functions, half to tune rivals on.  [default: 1024 to 4096; few: 512]"),
+        typer.Option(
+            help=("Functions; rivals are tuned on half of them.  [default: 1024 to 4096; few: 512]")
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
     separate: Annotated[
         list[str] | None,
-        typer.Option(help="The name of a rival; give two, and prompts that tell them are run."),
+        typer.Option(help="The name of a rival. Give two: prompts that tell them apart are run."),
     ] = None,
     task: TaskFile = None,
     encoding: EncodingName = None,
@@ -91,7 +97,7 @@ def algorithm(
         bool, typer.Option("--json", help="Print all numbers as JSON on standard output.")
     ] = False,
 ) -> None:
-    """Say which algorithm a model runs: rivals, what is excluded, what cannot be told apart."""
+    """Say which algorithms a model may run: which are excluded, and which cannot be told apart."""
     if not sources.exists(checkpoint):
         raise bundled.not_found(checkpoint)
     # Names and folders are checked before torch is imported.

@@ -24,8 +24,10 @@ def add(
     name: Annotated[
         str,
         typer.Option(
-            help="What to call the checkpoint. Of one that does not come with the package nothing "
-            "but the hash of its weights is kept where none is given."
+            help=(
+                "What to call the checkpoint. If none is given, a checkpoint that does not come "
+                "with the package is kept by the hash of its weights only."
+            )
         ),
     ] = "",
     registry: Folder = HERE,
@@ -37,7 +39,7 @@ def add(
     from icl_interp.report.report import Report
 
     if name and len(reports) > 1:
-        raise InputError("--name is for one report: add them one by one")
+        raise InputError("--name is for one report: add several one by one")
     failed = False
     for path in reports:
         # A report that cannot be read costs no other.
@@ -107,7 +109,7 @@ def table(
 def diff(
     before: Annotated[str, typer.Argument(help="A folder, or a revision of git.")],
     after: Annotated[
-        str | None, typer.Argument(help="Another one.  [default: the registry as it is]")
+        str | None, typer.Argument(help="Another registry.  [default: the registry as it is]")
     ] = None,
     registry: Folder = HERE,
 ) -> None:

@@ -30,7 +30,8 @@ def reproduce(
     no_train: Annotated[
         bool,
         typer.Option(
-            "--no-train", help="Use the models that are there, and say which are missing."
+            "--no-train",
+            help=("Train nothing: use the models that are there, and say which are missing."),
         ),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
@@ -44,7 +45,9 @@ def reproduce(
     ] = None,
     embedding: Annotated[
         Path | None,
-        typer.Option(help="Of the text's tokens: a model's folder or file, or a .npy matrix."),
+        typer.Option(
+            help=("Embedding of the text's tokens: a model's folder or file, or a .npy matrix.")
+        ),
     ] = None,
     on: EachOn = None,
     engine: EngineSettings = None,
@@ -103,4 +106,6 @@ def _refuse(others: Mapping[str, object]) -> None:
     named = [option for option, value in others.items() if value]
     if named:
         both = " and ".join(named)
-        raise InputError(f"--on runs experiments as they are: leave out {both}, or leave out --on")
+        raise InputError(
+            f"--on runs experiments as jobs without {both}: leave out {both}, or leave out --on"
+        )

@@ -22,30 +22,37 @@ def selfcheck(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="Also try verdicts on bundled models: edits, other samples. Hours."
+            "--full",
+            help=("Also test verdicts on bundled models (edits, other samples). Takes hours."),
         ),
     ] = False,
     power: Annotated[
         bool,
         typer.Option(
             "--power",
-            help="How often claims are decided, as models go from false to true. An hour.",
+            help=(
+                "Measure how often claims are decided as models go from false to true. Takes an "
+                "hour."
+            ),
         ),
     ] = False,
     tools: Annotated[
         bool,
-        typer.Option("--tools", help="What tools find of planted circuits. A quarter of an hour."),
+        typer.Option(
+            "--tools",
+            help=("Test what tools find of planted circuits. Takes a quarter of an hour."),
+        ),
     ] = False,
     processes: Annotated[
         int | None,
         typer.Option(
-            help="With --full, --power, --tools: how many at a time.  [default: 1]", min=1
+            help="With --full, --power or --tools: how many processes.  [default: 1]", min=1
         ),
     ] = None,
     on: On = "local",
     engine: EngineSettings = None,
     study: Annotated[
-        str | None, typer.Option(help="Of these studies only, with commas.  [default: all]")
+        str | None, typer.Option(help="Only these studies, separated by commas.  [default: all]")
     ] = None,
     out: Out = None,
 ) -> None:

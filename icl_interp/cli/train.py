@@ -29,7 +29,7 @@ def train(
         str | None, typer.Option(help="Metrics for another program: tensorboard, or wandb offline.")
     ] = None,
 ) -> None:
-    """Train a model by a recipe. A run that was stopped goes on where it was, exactly."""
+    """Train a model by a recipe. A run that was stopped continues exactly where it was."""
     from icl_interp.devices import checked_device
     from icl_interp.experiments import presets
     from icl_interp.training import logs as writing
@@ -37,7 +37,7 @@ def train(
 
     place = ranks.place()
     if place.size > 1 and out is None:
-        raise InputError("processes of torchrun share one folder: name it with --out")
+        raise InputError("processes of torchrun need one folder for all: name it with --out")
     with one_voice(place.is_first):
         if scale is None:
             config = recipes.resolve(recipe, changes or ())
@@ -81,7 +81,9 @@ def one_voice(speaks: bool) -> Iterator[None]:
 
 
 def sweep(
-    plan: Annotated[Path, typer.Argument(help="A YAML file: recipe, set, over, cases, analyze.")],
+    plan: Annotated[
+        Path, typer.Argument(help="A YAML file with the keys recipe, set, over, cases and analyze.")
+    ],
     on: On = "local",
     engine: EngineSettings = None,
     out: Out = None,
