@@ -475,8 +475,14 @@ class Claim:
         if outcomes.count(forbids) <= len(outcomes) / 2:
             return None
         if self.kind == "learning":
-            return "A randomly initialised control passes as well, so training did not make it."
-        return "Randomly initialised controls show the opposite, so the design does not decide it."
+            return (
+                "A randomly initialised control passes as well, so this is not the work of "
+                "training."
+            )
+        return (
+            "Randomly initialised controls show the opposite, so this does not follow from the "
+            "design."
+        )
 
     def _forbidding(self, decision: Decision) -> Verdict | None:
         """The outcome that forbids this verdict where most untrained controls have it.

@@ -216,8 +216,8 @@ class Facts:
         if "best_r2" in self.in_distribution:
             best = float(self.in_distribution["best_r2"])
             return (
-                f"in-distribution R2 {self.r2:.3f}, and the best possible is {best:.3f}: the share "
-                f"is {found}, {LEARNED_R2} needed"
+                f"in-distribution R2 {self.r2:.3f}, and the best possible is {best:.3f}: that is "
+                f"a share of {found}, {LEARNED_R2} needed"
             )
         what = "R2 of noise-free values" if "noise_free" in self.in_distribution else "R2"
         return f"in-distribution {what} {found}, {LEARNED_R2} needed"
@@ -344,8 +344,8 @@ def needs_linear_functions(facts: Facts) -> str | None:
     assert isinstance(task, LinearRegression)
     if not is_law(task.weights) or task.query is not None or task.single_orthant:
         return (
-            "The claim is about models of linear functions that are drawn, with queries like the "
-            "examples; this model's training was another."
+            "The claim is about models trained on randomly drawn linear functions, with queries "
+            "like the examples; this model was trained otherwise."
         )
     return None
 
@@ -359,7 +359,7 @@ def needs_training(facts: Facts) -> str | None:
         return None
     return (
         "The claim is about how models are trained, and nothing tells how this one was: its "
-        "checkpoint names no optimiser and no steps"
+        "checkpoint names neither optimiser nor steps"
     )
 
 

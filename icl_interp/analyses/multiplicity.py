@@ -31,9 +31,9 @@ def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
     firm = sum(f.firm is True for f in decided)
     others = len(decided) - firm
     text = (
-        f"{firm} of {len(decided)} verdicts are firm: they hold at a level so strict that the draw "
-        f"of prompts makes any firm verdict wrong with a chance of at most {100 * FAMILY:g} %, all "
-        "registered claims taken together."
+        f"{firm} of {len(decided)} verdicts are firm: they hold at a stricter level, at which the "
+        "chance that the draw of prompts makes any firm verdict wrong, among all registered "
+        f"claims, is at most {100 * FAMILY:g} %."
     )
     if others:
         text += (
@@ -42,7 +42,7 @@ def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
         )
     if isinstance(n_prompts, int) and n_prompts > 0:  # a stored report may hold anything
         text += (
-            " No verdict speaks of prompts that are rarer than one in "
+            " No verdict is about prompts that are rarer than one in "
             f"{max(1, n_prompts // UNSEEN):,}."
         )
     return text

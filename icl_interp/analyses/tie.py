@@ -25,13 +25,13 @@ TIED = (
     Precondition(
         "reading",
         (EXPLAINED, INF),
-        f"What is read explains {{value:.3g}} of the predictions ({EXPLAINED} needed), so "
-        "something else makes them.",
+        f"What is read off the weights explains {{value:.3g}} of the predictions ({EXPLAINED} "
+        "needed), so something else makes them.",
     ),
     Precondition(
         "used",
         (MOVED, INF),
-        "Without the part that was read, predictions move by {value:.3g} of their variance "
+        "Without the part that was read, predictions move by only {value:.3g} of their variance "
         f"({MOVED} needed).",
     ),
 )

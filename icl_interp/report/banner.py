@@ -22,14 +22,14 @@ def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[
     if short := [f.reason for f in findings if f.reason.startswith(explains)]:
         said = short[0].partition(")")[0]
         claims = "1 claim asks" if len(short) == 1 else f"{len(short)} claims ask"
-        yield f"{said}): {claims} for more, and nothing is decided there."
+        yield f"{said}): {claims} for more, so nothing is decided there."
     for one in model.get("checks", ()):
         if one.get("outcome") == "warning":
             yield f"Check of the predictor, {one.get('name')}: {one.get('says')}."
     for one in model.get("companions_left_out", ()):
         yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"
     if failed := [f.id for f in findings if f.error]:
-        yield f"Measuring failed for {', '.join(failed)}; the reason stands at each of them."
+        yield f"Measuring failed for {', '.join(failed)}; each of them gives the reason."
 
 
 def checks(model: Mapping[str, Any]) -> list[tuple[str, str]]:

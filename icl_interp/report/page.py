@@ -44,9 +44,9 @@ HOW = (
     "between the zones that support the claim (blue) and contradict it (orange). They were fixed "
     "before anything was measured. A claim is supported or contradicted where the whole interval "
     "lies in one zone and its preconditions hold; where one fails, the row says which, and the "
-    "claim is inconclusive. A hollow diamond is the same measurement on a "
-    "randomly initialised model of this architecture, a hollow square the control intervention. "
-    "Open a row for the reason, the controls and the criterion; printed are those that are open."
+    "claim is inconclusive. A hollow diamond is the same measurement on a randomly initialised "
+    "model of this architecture, a hollow square the control intervention. Open a row for the "
+    "reason, the controls and the criterion; only open rows are printed in full."
 )
 
 

@@ -102,7 +102,10 @@ def parts(results: Results, facts: Facts) -> str:
     count = "All" if len(needed) == n else f"{len(needed)} of"
     verb = "matters" if len(needed) == 1 else "matter"
     most = "" if len(needed) <= MOST_HEADS else "most of all "
-    return f"{count} {n} heads {verb}, {most}{_listed(largest)}: with one held at its mean, {what}."
+    return (
+        f"{count} {n} heads {verb}, {most}{_listed(largest)}: with one of them held at its mean, "
+        f"{what}."
+    )
 
 
 def looks(results: Results, heads: Sequence[str]) -> str:
@@ -125,7 +128,7 @@ def looks(results: Results, heads: Sequence[str]) -> str:
     for role, scores in by_role.items():
         low = number(min(scores.values()), 2)
         size = f"score {low}" if len(scores) == 1 else f"scores from {low}"
-        said.append(f"in {_listed(list(scores))} {LOOKS[role]} ({size}; 0 by chance, at most 1)")
+        said.append(f"in {_listed(list(scores))} {LOOKS[role]} ({size}; 0 is chance, 1 the most)")
     return "".join(f"; {one}" for one in said)
 
 

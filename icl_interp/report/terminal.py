@@ -135,7 +135,7 @@ def _lines(findings: Sequence[Finding]) -> Table:
         if why := why_open(f):
             rule.append(f"{chr(10) if rule else ''}open: {why}")
         if f.vacuous:
-            rule.append(f"{chr(10) if rule else ''}by algebra, of every network of this kind")
+            rule.append(f"{chr(10) if rule else ''}by algebra, true of every network of this kind")
         table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), rule)
     return table
 
@@ -262,8 +262,10 @@ def about(asked: Claim) -> dict[str, str]:
 
 
 KINDS = {
-    "architecture": "architecture: a claim about the design, which a randomly initialised model "
-    "should pass, too.",
+    "architecture": (
+        "architecture: a claim about the design, which a randomly initialised model should pass "
+        "too."
+    ),
     "learning": "learning: a claim about training, which a randomly initialised model must fail.",
 }
 

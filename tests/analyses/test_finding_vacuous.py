@@ -75,5 +75,5 @@ def test_a_terminal_says_it_in_the_row_and_counts_it():
     with shown.capture() as capture:
         shown.print(terminal._lines([marked]), terminal._counts([marked, other]))
     text = " ".join(capture.get().split())
-    assert "by algebra, of every network" in text
+    assert "by algebra, true of every network" in text
     assert "2 claims: 2 supported (1 of these by algebra)" in text

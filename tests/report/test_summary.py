@@ -73,7 +73,7 @@ def test_heads_with_a_clear_role_are_said_to_have_it():
     )
     said = looks(results, ["0.1", "0.0", "1.0", "1.1", "1.2"])
     assert said == (
-        "; in 0.1 and 0.0 the query looks at labels (scores from 0.75; 0 by chance, at most 1)"
+        "; in 0.1 and 0.0 the query looks at labels (scores from 0.75; 0 is chance, 1 the most)"
     )
     clearer = Results(roles(**{"1.0": ("previous token", 0.65)}))
     assert "in 1.0 a token looks at the one before it (score 0.65" in looks(clearer, ["1.0"])
