@@ -238,7 +238,10 @@ def built(
     half = len(tokens) // 2
     matrix = cooccurrences(tokens[:half], len(index), whole(dim, "dim", 1), seed)
     how = f"{says}: {len(tokens):,} words, {len(index):,} different ones"
-    where = f"the second half with neighbours that words have in the first, by SVD, {dim} columns"
+    where = (
+        "vectors for the second half, made by SVD from the neighbours of words in the first, "
+        f"{dim} columns"
+    )
     return Text(tokens[half:], matrix, f"{how}; {where}")
 
 

@@ -86,7 +86,7 @@ def run(setup: Setup) -> dict[str, Result]:
     axes = {"angle": SHOWN, "part": PARTS, "coordinate": ("x", "y")}
     return {
         "parts": make_array(np.asarray(shown), axes, note="by the layer of Lemma 3; s = (1, 0)"),
-        "misses": table_of_rows(rows, f"largest of {N_ANGLES} angles on the whole circle"),
+        "misses": table_of_rows(rows, f"largest over {N_ANGLES} angles on the whole circle"),
     }
 
 

@@ -216,7 +216,7 @@ def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) ->
     With more heads nothing is promised, so what is found is a note.
     """
     where, found = _where(rows), [row for row in rows if row["found"]]
-    ends = f"losses of the others, over that of predicting 0: {_others(rows)}"
+    ends = f"the losses of the other starts, over that of predicting 0, are {_others(rows)}"
     if not half:
         enough = (
             "as many heads as coordinates" if whole else "more heads than the d / 2 that suffice"

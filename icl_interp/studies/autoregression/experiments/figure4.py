@@ -135,10 +135,10 @@ def states(results: Results) -> tuple[Statement, ...]:
         f"{row['disagreeing']} with embedding {row['embedding']}" for row in sequences
     )
     told = (
-        f"for vectors in general position a sequence of {text.LENGTH} tokens has no exact W if and "
-        "only if one of its tokens comes twice with different successors; sequences that are "
-        f"exceptions: {listed}. So the count tells which tokens repeat, and hardly anything about "
-        "the embedding."
+        f"for vectors in general position a sequence of {text.LENGTH} tokens has no exact W if "
+        "and only if one of its tokens comes twice with different successors. The number of "
+        f"sequences that are exceptions: {listed}. So the count says which tokens repeat, and "
+        "hardly anything about the embedding."
     )
     general = [row["disagreeing"] for row in sequences if row["embedding"] == RANDOM]
     algebra = (statement(told, TOLD, *general, kind="formula"),) if general else (note(told),)
@@ -163,11 +163,11 @@ def _unseen(results: Results, row: Mapping[str, Any]) -> Statement:
         for one in errors.rows_of(results, "unseen", embedding=row["embedding"])
     }
     words = (
-        f"one W for the whole text (embedding {row['embedding']}) predicts unseen text better than "
-        "one for shuffled text does unseen shuffled text: the quotient of errors is "
-        f"{_interval(row)}. Over the error of predicting the mean they are {ends['W, text']:.3g} "
-        f"and {ends['W, shuffled text']:.3g}, and that of predicting 0 is {ends['0']:.3g}. The "
-        "paper measures no error on unseen text."
+        f"one W fitted to the whole text (embedding {row['embedding']}) predicts unseen text "
+        "better than one fitted to shuffled text predicts unseen shuffled text: the quotient of "
+        f"errors is {_interval(row)}. Over the error of predicting the mean the two errors are "
+        f"{ends['W, text']:.3g} and {ends['W, shuffled text']:.3g}, and that of predicting 0 is "
+        f"{ends['0']:.3g}. The paper measures no error on unseen text."
     )
     return statement(words, BETTER, errors.interval_of(row, "ratio"))
 

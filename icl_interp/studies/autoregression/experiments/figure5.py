@@ -227,9 +227,9 @@ def say(kind: Kind, results: Results) -> tuple[Statement, ...]:
 def _states_trend(results: Results, row: Mapping[str, Any]) -> Statement:
     """Whether descent gains on layers as both grow in number."""
     text = (
-        "as layers are added, descent with as many steps gains on them: from "
-        f"{FEW} to {row['layers']} layers the error over that of descent grows "
-        f"{row['ratio']:.3g}-fold [{row['low']:.3g}, {row['high']:.3g}]."
+        f"as layers are added, descent with as many steps gets ahead: from {FEW} to "
+        f"{row['layers']} layers the error over that of descent grows {row['ratio']:.3g}-fold "
+        f"[{row['low']:.3g}, {row['high']:.3g}]."
     )
     found = [_error(results, "layers", number) for number in (FEW, row["layers"])]
     given = {LEARNED.quantity: max(found)}
@@ -241,8 +241,8 @@ def _overtakes(quotients: Sequence[Mapping[str, Any]]) -> str:
     worse = [row["layers"] for row in quotients if row["low"] > 1]
     most = max(row["layers"] for row in quotients)
     if not worse:
-        return f"Up to {most} layers, as many steps of descent never err less."
-    return f"Descent errs less than as many layers from {min(worse)} layers on."
+        return f"Up to {most} layers, descent with as many steps never errs less."
+    return f"From {min(worse)} layers on, descent with as many steps errs less."
 
 
 def _states(

@@ -277,7 +277,10 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> str:
     listed = ", ".join(f"{row['steps']:,} at μ = {row['mu']:g}" for row in rows)
     late = [f"μ = {row['mu']:g}: {row['loss']:.2g}" for row in rows if not row["loss"] < TOLERANCE]
     left = f" It was not reached at {', '.join(late)}." if late else ""
-    return f"Gradient descent takes to a mean loss of {TOLERANCE:g}: {listed} steps.{left}"
+    return (
+        f"The numbers of steps that gradient descent takes to a mean loss of {TOLERANCE:g}: "
+        f"{listed}.{left}"
+    )
 
 
 def compare(results: Results) -> DataFrame | None:

@@ -267,8 +267,8 @@ def _states_division(rows: Sequence[Mapping[str, Any]]) -> Statement:
         f"{ratio:.3g} ({row['heads']} heads, seed {row['seed']})" for ratio, row in pairs
     )
     text = (
-        "heads become specialised in coordinates of states: how far they divide these among "
-        f"themselves, over the 97.5 % quantile of random heads, is {listed}."
+        "heads become specialised in coordinates of states: the division of these among the "
+        f"heads, over the 97.5 % quantile of random heads, is {listed}."
     )
     worst = max(row["error"] for row in rows)
     return statement(text, SPECIALISED, *ratios, given={models.LEARNED.quantity: worst})

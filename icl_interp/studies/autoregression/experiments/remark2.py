@@ -264,9 +264,8 @@ def states(results: Results) -> tuple[Statement, ...]:
     least = min(ratios, key=lambda one: one["error"])
     return (
         statement(
-            "linear recurrent networks do not predict, as the matrix is another one in each "
-            "sequence: with uniform angles their error over that of predicting 0 is "
-            f"{_listed(alike)}.",
+            "linear recurrent networks do not predict, because each sequence has a matrix of its "
+            f"own: with uniform angles their error over that of predicting 0 is {_listed(alike)}.",
             BLIND,
             *(errors.interval_of(row, "error") for row in alike),
         ),
@@ -277,9 +276,9 @@ def states(results: Results) -> tuple[Statement, ...]:
             *(errors.interval_of(row, "error") for row in seen if row["mu"] == UNIFORM),
         ),
         statement(
-            "no linear map of the states does better than the closed form of "
+            "no linear map of the states has a smaller error than the closed form "
             f"`theory.recurrent_floor`: errors of the networks are at least {least['error']:.3g} "
-            "times it.",
+            "times as large.",
             BELOW,
             errors.interval_of(least, "error"),
             kind="formula",

@@ -118,8 +118,8 @@ def states(results: Results) -> tuple[Statement, ...]:
     lines = []
     for row in rows_of(results, "slopes"):
         words = (
-            f"{row['model']}, {row['scores']}: the flattest head, {row['head']}, has slope "
-            f"{row['value']:.2f}."
+            f"{row['model']}, {row['scores']}: the head with the flattest slope, {row['head']}, "
+            f"has {row['value']:.2f}."
         )
         trained = row["scores"] == TRAINED
         lines.append(statement(words, RULE, row["low"], row["high"]) if trained else note(words))

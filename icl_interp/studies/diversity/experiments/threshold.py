@@ -137,7 +137,9 @@ def states(results: Results) -> tuple[Statement, ...]:
     for seed in new.indexes["seed"]:
         logs = new.sel(seed=seed, statistic="value").values
         crossings.append(crossing(logs, new.indexes["functions of training"].tolist()))
-    where = note(f"The side changes at {_listed(crossings)} functions, a seed each.")
+    where = note(
+        f"Models change sides at {_listed(crossings)} functions (one number for each seed)."
+    )
     return smallest, largest, where
 
 
@@ -186,7 +188,7 @@ def _listed(numbers: list[float]) -> str:
 
 THRESHOLD_EXPERIMENT = Experiment(
     "diversity.threshold",
-    "Ridge or the functions of training, by their number",
+    "Nearer to ridge or to the training functions, by their number",
     SOURCE,
     MODELS,
     run,

@@ -70,7 +70,7 @@ def run(setup: Setup) -> dict[str, Result]:
             found.append((one.value, one.low, one.high))
         values.append(found)
     axes = {"layers": tuple(known), "family": FAMILIES, "statistic": STATISTICS}
-    note = "squared distance to as many steps as layers, over the variance of predictions"
+    note = "squared distance from L layers to L steps, over the variance of predictions"
     return {"distances": make_array(np.array(values), axes, note=note)}
 
 

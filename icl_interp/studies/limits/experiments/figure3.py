@@ -36,7 +36,8 @@ ALIKE_RATES = at_most(
     Precondition(
         RATE,
         (0.0, 0.5),
-        "The largest rate is {value:.2f}: where models come near predicting 0, all are alike.",
+        "The largest rate is {value:.2f}, so near that of predicting 0 that all models are alike "
+        "there.",
     ),
 )
 

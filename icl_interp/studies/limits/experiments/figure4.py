@@ -139,7 +139,7 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
 IN_RANGE = Precondition(
     "R2 in the training range",
     (LEARNED_R2, 1.0),
-    "In its training range it follows the function with R² {value:.2f} only, so its plateau says "
+    "In its training range it follows the function only with R² {value:.2f}, so its plateau says "
     "little.",
 )
 

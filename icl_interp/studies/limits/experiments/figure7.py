@@ -157,8 +157,8 @@ def _reaches(maps: Mapping[str, DataArray]) -> list[Statement]:
     }
     near, far = (wide["error"][i, i] / narrow["error"][i, i] for i in (0, -1))
     text = (
-        f"the wider training interval is better in {better} of {total} cells, worse in {worse} and "
-        f"in {unclear}, which count both ways, not clearly either; its error is "
+        f"the wider training interval is better in {better} of {total} cells, worse in {worse}, "
+        f"and neither clearly in {unclear}, which count both ways; its error is "
         f"{errors.plainly(near)} times as large at sigma 1 of both, and {errors.plainly(far)} "
         "times at sigma 10 (Observation 3; one run of each)."
     )

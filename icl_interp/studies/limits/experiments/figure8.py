@@ -34,7 +34,7 @@ FORMED_LAST = Criterion(
         Precondition(
             AFTER,
             (FORMED, 1.0),
-            "The model itself has R² {value:.2f} only: no prediction is there to locate.",
+            "The model itself has only R² {value:.2f}, so there is no prediction to locate.",
         ),
     ),
 )
@@ -115,9 +115,9 @@ def states(results: Results) -> tuple[Statement, ...]:
         f"the last. There are {len(rows) - 1} blocks here and 12 in the paper; one run."
     )
     told = (
-        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the "
-        "last block: the lens reads one direction, so what stands in others before it is not seen "
-        "here. What can be read off is not yet what later blocks use."
+        f"With scale and shift corrected it is {before['correlation squared']:.3f} before the "
+        "last block. The lens reads one direction, so it does not see what stands in others. And "
+        "what can be read off need not be what later blocks use."
     )
     return Statement(text, FORMED_LAST, evidence), note(told)
 

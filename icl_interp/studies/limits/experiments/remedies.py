@@ -337,7 +337,9 @@ def states(results: Results) -> tuple[Statement, ...]:
         lines.append(f"{REMEDIES[name]} helps: {_listed(helps)}. It costs: {_listed(costs)}.")
         if helps and not costs:
             free.append(REMEDIES[name])
-    lines.append(f"Help somewhere and cost nothing that is measured here: {_listed(free)}.")
+    lines.append(
+        f"These improve something and worsen nothing that is measured here: {_listed(free)}."
+    )
     far_rows = errors.rows_of(results, "quantities", quantity="far error / zero's, query at 1e4")
     solved = [row["model"] for row in far_rows if row["high"] < 0.5]
     lines.append(
@@ -348,8 +350,8 @@ def states(results: Results) -> tuple[Statement, ...]:
         + ("a remedy for the failure is among them." if solved else "no remedy extrapolates.")
     )
     lines.append(
-        "One training seed of each kind: intervals are over functions only, so a factor near 1 may "
-        "be the seed's doing."
+        "There is one training seed of each kind. Intervals are over functions only, so a factor "
+        "near 1 may be due to the seed."
     )
     return tuple(map(note, lines))
 

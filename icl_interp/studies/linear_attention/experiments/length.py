@@ -279,7 +279,7 @@ def _states_without(
                 f"with them ({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of "
                 f"E[y²]); at N {row['error at N'] / other['error at N']:.2g} times "
                 f"({row['error at N']:.2g} against {other['error at N']:.2g}), after as many "
-                "steps. One run of each: this decides nothing."
+                "steps. There is one run of each, so this decides nothing."
             )
             lines.append(note(text))
     return lines
@@ -306,8 +306,8 @@ def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[State
         most = (row["high"] - edit["low"]) / (row["high"] - 1)
         what = "trained alone" if how == ALONE else f"replaced ({how})"
         text = (
-            f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: "
-            f"{_ratio(edit)}."
+            f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise "
+            f"disappears: {_ratio(edit)}."
         )
         lines.append(statement(text, CAUSES, Interval(share, least, most)))
     new = own["drawn anew"]

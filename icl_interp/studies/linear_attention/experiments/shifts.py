@@ -209,8 +209,8 @@ def _states_shift(shift: str, rows: Sequence[Mapping[str, Any]], found: Result |
         for row, i in zip(rows, excess, strict=True)
     )
     what = (
-        f"above least squares by, in units of the error without the shift, {each}. One run a "
-        f"length, {models.HERE}."
+        "in units of the error without the shift, the error lies above that of least squares by "
+        f"{each}. One run for each length, {models.HERE}."
     )
     given = {models.ERROR: max(row[MODEL] / row["softmax / unshifted"] for row in rows)}
     if shift in STAYS:

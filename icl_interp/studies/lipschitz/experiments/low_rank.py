@@ -378,8 +378,8 @@ def _states_minima(
         f"most {max(shares):.2g} (d = {THEOREM_D}, k = {K}, {ns})."
     )
     floor = "".join(
-        f" For endless prompts the least error of c B Bᵀ is {row['loss held']:.3g}, at c = "
-        f"{row['c held']:.3g}, and that of w I falls to 0."
+        f" For infinitely long prompts the least error of c B Bᵀ is {row['loss held']:.3g}, at c "
+        f"= {row['c held']:.3g}, and that of w I falls to 0."
         for row in endless
     )
     gains = ", ".join(

@@ -35,8 +35,8 @@ LARGE, SMALL = 1e4, 0.1  # S from which, and up to which, a slope is fitted
 SLOPES = "slopes of log w* by least squares, with 95 % intervals from the residuals"
 INTERVAL = "low, high: 95 % Monte-Carlo interval"
 CLEAN = (
-    "σ = 0; narrowest / least: loss of the narrowest window of the table (w = 3,251), about that "
-    "of the nearest neighbour, over the least loss"
+    "σ = 0; narrowest / least: the loss of the narrowest window of the table (w = 3,251), which "
+    "is nearly that of the nearest neighbour, over the least loss"
 )
 CLEAN_ROW = (
     "n = {n:,}, d = {d}: w* = {w*:.3g} [{low:.3g}, {high:.3g}], the narrowest window has "

@@ -286,9 +286,9 @@ def states(results: Results) -> tuple[Statement, ...]:
         return (note("No model is here, so nothing is measured."),)
     shares = "; ".join(f"{row['explained']:.3g} at L = {row['L']:g}" for row in rows)
     nearer = (
-        "attention is larger for keys closer to the query, and distance alone decides it: within a "
-        f"prompt -|x_i - x_q|² explains of the variance of log attention {shares} (one run at each "
-        "L)."
+        "attention is larger for keys closer to the query, and distance alone decides it: the "
+        "share of the variance of log attention that -|x_i - x_q|² explains within a prompt is "
+        f"{shares} (one run at each L)."
     )
     listed = "; ".join(
         (
@@ -350,8 +350,8 @@ def _states_errors(results: Results, rows: Sequence[Mapping[str, Any]]) -> list[
         if others:
             listed = "; ".join(f"trained at L = {r['unit']:g}: {_ratio(r)}" for r in others)
             text = (
-                f"on L = {row['L']:g} with n = {n} the unit trained there errs least, others by a "
-                f"factor: {listed}."
+                f"on L = {row['L']:g} with n = {n} the unit trained there errs least; the errors "
+                f"of the others are larger by a factor: {listed}."
             )
             lines.append(
                 statement(text, OWN_IS_BEST, *(errors.interval_of(r, "ratio") for r in others))
@@ -366,9 +366,9 @@ def _says_lengths(lipschitz: float, own: Sequence[Mapping[str, Any]]) -> str:
     first, last = own[0], own[-1]
     return (
         f"L = {lipschitz:g}: from n = {first['n']} to {last['n']} the best window goes from w = "
-        f"{first['best w']:.3g} to {last['best w']:.3g}, while a unit keeps the one it was trained "
-        f"to: by theory its loss there is {first['times least']:.3g} and {last['times least']:.3g} "
-        "times the least."
+        f"{first['best w']:.3g} to {last['best w']:.3g}, while a unit keeps the one that it was "
+        f"trained for: by theory its loss there is {first['times least']:.3g} and "
+        f"{last['times least']:.3g} times the least."
     )
 
 
