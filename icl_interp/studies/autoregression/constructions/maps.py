@@ -460,21 +460,20 @@ def linear_by_softmax(g: torch.Generator) -> Case:
 MAPS: tuple[Construction, ...] = (
     Construction(
         "two layers that take a gradient step",
-        "the first layer puts the state before beside each state, the second sums s_t s_{t-1}^* "
-        "s_T",
+        "the first layer puts the previous state beside each state, and the second sums s_t "
+        "s_{t-1}^* s_T",
         one_step,
         {MAP: YES, TOKENS: YES, DEPTH: YES},
     ),
     Construction(
         "layer on augmented tokens that takes a gradient step",
-        "the tokens hold the state before, and the layer sums s_t s_{t-1}^* s_T",
+        "the tokens hold the previous state, and the layer sums s_t s_{t-1}^* s_T",
         on_augmented,
         {MAP: YES, DEPTH: YES},
     ),
     Construction(
         "half of what least squares says, by five layers",
-        "a quarter of the variance is missed or nearly so, and four gradient steps miss a few "
-        "hundredths",
+        "it misses about a quarter of the variance, and four gradient steps miss a few hundredths",
         short_of_steps,
         {DEPTH: NO},
     ),
@@ -508,19 +507,19 @@ MAPS: tuple[Construction, ...] = (
     Construction(
         "unit behind an empty layer",
         "the second layer predicts without an error by Proposition 3; the first writes nothing, "
-        "and so is none",
+        "so it does not count",
         empty_first,
         {MAP: YES, TOKENS: OPEN, DEPTH: OPEN},
     ),
     Construction(
         "two layers that take a gradient step, behind an empty layer",
-        "the first layer writes nothing, and the others are as without it",
+        "the first layer writes nothing, and the others work as they would without it",
         empty_before_steps,
         {MAP: "not_applicable", TOKENS: YES, DEPTH: YES},
     ),
     Construction(
         "two layers of which the first shows two states back",
-        "predictions change where the first layer is cut to its own token and the one before",
+        "predictions change if the first layer is cut to its own token and the one before",
         further_back,
         {TOKENS: NO},
     ),
@@ -538,9 +537,8 @@ MAPS: tuple[Construction, ...] = (
     ),
     Construction(
         "gradient steps from states of the usual length alone",
-        "no state of the law is longer or shorter, so that it is no counterexample; but it does "
-        "not take such steps from "
-        "all states",
+        "no state of the law is longer or shorter, so this is no counterexample; but it does not "
+        "take such steps from all states",
         of_one_size,
         {MAP: OPEN},
     ),
@@ -577,8 +575,8 @@ MAPS: tuple[Construction, ...] = (
     ),
     Construction(
         "unit on tiled states with heads that attend to all",
-        "a_h are the rows of a Fourier matrix: all entries have one size, and predictions are the "
-        "same",
+        "the a_h are the rows of a Fourier matrix: all entries have one size, and predictions are "
+        "the same",
         spread,
         {SPECIALISE: NO},
     ),

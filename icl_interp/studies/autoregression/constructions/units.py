@@ -241,7 +241,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "diagonal unit with heads that cancel",
-        "two heads of four take each other off, and the others are a minimiser",
+        "two heads of four cancel each other, and the other two are a minimiser",
         spare,
         {SPARE: YES, IDENTITY: YES},
     ),
@@ -253,14 +253,14 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "diagonal unit behind norms",
-        "norms that divide by 1 on the task divide by another number from another start",
+        "norms that divide by 1 on the task divide by another number at another start",
         normed,
         {START: NO, IDENTITY: NOT_ASKED},
     ),
     Construction(
         "layer that reads the second token",
-        "with matrices that are no diagonals s_1 = lambda tells W from any place, as long as s_0 = "
-        "1",
+        "with matrices that are not diagonal s_1 = lambda shows W from any place, as long as s_0 "
+        "= 1",
         second_token,
         {DIAGONALS: NO, START: NO, PAST: OPEN, IDENTITY: OPEN},
     ),

@@ -116,7 +116,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "entmax with a gap",
-        "all tokens that score 2 below its own weigh nothing",
+        "all tokens that score 2 below its own have no weight",
         functools.partial(drawn, 8, 12, "entmax"),
         {DISPERSES: NO},
     ),
@@ -128,7 +128,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "scaled softmax with a small gap",
-        "its own token weighs n^-.7 up to a constant, where neither region lies",
+        "its own token has a weight of n^-.7 up to a constant, which lies in neither region",
         functools.partial(drawn, 0.25, 0.35, "scaled_softmax"),
         {DISPERSES: OPEN},
     ),

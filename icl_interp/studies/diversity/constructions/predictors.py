@@ -93,19 +93,19 @@ def _by_newton(g: torch.Generator) -> Case:
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "ridge, up to a third of the way to the pool",
-        "the squared distance from ridge is a fifth of that from the pool at most: .3^2 / .7^2",
+        "the squared distance from ridge is at most a fifth of that from the pool: .3^2 / .7^2",
         _like_ridge,
         {NEW_FUNCTIONS: YES},
     ),
     Construction(
         "the pool, up to a third of the way to ridge",
-        "the squared distance from ridge is five times that from the pool at least",
+        "the squared distance from ridge is at least five times that from the pool",
         _like_the_pool,
         {NEW_FUNCTIONS: NO},
     ),
     Construction(
         "halfway from ridge to the pool",
-        "both squared distances are alike up to a factor of 1.5",
+        "both squared distances are the same up to a factor of 1.5",
         _halfway,
         {NEW_FUNCTIONS: OPEN},
     ),
@@ -117,7 +117,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "Newton's iteration in the weights, trained on a pool",
-        "least squares knows of no pool, and differs from ridge by the penalty alone",
+        "least squares knows no pool, and differs from ridge by the penalty alone",
         _by_newton,
         {NEW_FUNCTIONS: YES},
     ),

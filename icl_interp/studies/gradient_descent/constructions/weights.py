@@ -92,7 +92,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "two layers that are preconditioned steps",
-        "both layers multiply the gradient by a drawn matrix, as Ahn et al. have it",
+        "both layers multiply the gradient by a drawn matrix, as in Ahn et al.",
         preconditioned,
         {STEPS: YES},
     ),
@@ -122,7 +122,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "two steps of descent to a function shifted a little",
-        "D is drawn between .065 and .075, where neither region lies",
+        "D is drawn between .065 and .075, which lies in neither region",
         functools.partial(shifted_between, 0.065, 0.075, 2),
         {STEPS: OPEN},
     ),

@@ -173,13 +173,13 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "heads with a coordinate each, all of which write to one more that nobody reads",
-        "what nobody reads overlaps, and does not count",
+        "only what nobody reads overlaps, and that does not count",
         lambda g: _usual(predictor(g, OWN, _to_one_coordinate(g))),
         {ORTHOGONAL: YES},
     ),
     Construction(
         "heads with a coordinate each, beside two that take each other off",
-        "the two write nothing together, and do not count",
+        "together the two write nothing, so they do not count",
         lambda g: _usual(predictor(g, _with_two_that_cancel(g))),
         {ORTHOGONAL: YES},
     ),
@@ -193,7 +193,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "heads that do nearly the same, each of which writes to one more coordinate that nobody "
         "reads",
-        "what nobody reads does not overlap, and does not count",
+        "only what nobody reads does not overlap, and that does not count",
         lambda g: predictor(g, alike(_between(g, 0.1, 0.2)), _to_a_coordinate_each(g)),
         {ORTHOGONAL: NO},
     ),

@@ -19,7 +19,7 @@ def smoothed(g: torch.Generator, degrees: tuple[int, ...]) -> Case:
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "a smoother of degrees 1 and 8",
-        "it misses nearly nothing of a line, and much of what bends within its window",
+        "it misses almost nothing of a line, and much of what bends within its window",
         lambda g: smoothed(g, (1, 8)),
         {ALIKE: NO},
     ),

@@ -272,7 +272,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "told the degree, shrunk by a seventh",
-        "error rates of 0.017 to 0.032: neither is a match, nor none",
+        "error rates of 0.017 to 0.032: neither a match nor clearly none",
         lambda g: _shrunk_by(g, 0.13, 0.18),
         {MATCHES: OPEN},
     ),
@@ -311,7 +311,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares up to the largest value trained on",
-        "it says at most 1 where exp(x) >= 1; it is least squares, clipped",
+        "it predicts at most 1 where exp(x) >= 1; it is least squares, clipped",
         _low_ceiling,
         {CONTINUOUS: NO, ALGORITHM: NO},
     ),
@@ -323,15 +323,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares with one end",
-        "near least squares in distribution; with functions scaled by 3 it is cut on one side, and "
-        "no rival is",
+        "it is near least squares in distribution; with functions scaled by 3 it is cut on one "
+        "side, as no rival is",
         _above,
         {ALGORITHM: OPEN},
     ),
     Construction(
         "least squares with a coin at the query",
-        "a share of what least squares says is added or taken off, by a coin that no algorithm "
-        "knows",
+        "a share of what least squares predicts is added or subtracted, by a coin that no "
+        "algorithm knows",
         _tossed,
         {ALGORITHM: YES},
     ),

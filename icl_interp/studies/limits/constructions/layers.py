@@ -321,8 +321,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "two post-norm layers",
-        "the second layer reads ordinary keys with a query that stands still: a plateau for each "
-        "context",
+        "the second layer reads ordinary keys with a query that no longer moves: a plateau for "
+        "each context",
         _post(2),
         {SATURATES: YES, CAUSE: YES},
     ),
@@ -334,8 +334,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "pre-norm, read-in constant over the width",
-        "centring removes the query: f never depended on its size, and no scale has anything to do "
-        "with it",
+        "centring removes the query: f never depended on its size, and no scale is the reason",
         constant_read_in,
         {HARDMAX: NO, SATURATES: OPEN, CAUSE: NO},
     ),
@@ -347,7 +346,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "pre-norm, onset beyond the range",
-        "one part in 1e7 of the read-in survives centring: f levels off where nobody looks",
+        "one part in 1e7 of the read-in survives centring: f levels off farther out than is "
+        "measured",
         late_onset,
         {SATURATES: OPEN, CAUSE: OPEN, ERASED: OPEN},
     ),
@@ -359,7 +359,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "Nadaraya-Watson, beta = 0",
-        "the plain mean of the labels, whatever the query",
+        "the plain mean of the labels, whatever the query is",
         lambda g: nadaraya_watson(g, 0.0),
         {HARDMAX: NO, UNIFORM: YES, LINEAR: OPEN},
     ),
@@ -383,15 +383,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "uniform over the labels",
-        "every y alike and no x, wherever the query is: an average, but not over all that the "
-        "query sees",
+        "it weights every y alike and no x, wherever the query is: an average, but not over all "
+        "that the query sees",
         lambda g: positional(g, 25, 40, 1, 2),
         {HARDMAX: OPEN, UNIFORM: NO, LINEAR: YES},
     ),
     Construction(
         "sink on the first token",
-        "all weight on one token wherever the query is: distance did not make that hardmax, and no "
-        "other head is left",
+        "all weight is on one token wherever the query is: distance did not make that hardmax, "
+        "and no other head is left",
         lambda g: positional(g, 15, 25, 0, N_CTX),
         {HARDMAX: OPEN, UNIFORM: NO, LINEAR: YES},
     ),

@@ -331,8 +331,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a step of gradient descent on centred slopes",
-        "without its head it says 0, which is the mean of the functions: exactly the error of "
-        "somebody without context",
+        "without its head it predicts 0, the mean of the functions: exactly the error of the best "
+        "guess without context",
         lambda g: step_in_layers(g, 1.0),
         {NECESSARY: YES},
     ),
@@ -351,8 +351,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a step in the first layer, in another basis",
-        "the second layer carries what the first has written to where it is read: it is there "
-        "before, and lost without",
+        "the second layer carries what the first has written to where it is read: the prediction "
+        "is there before it, and lost without it",
         step_elsewhere,
         {LAST: OPEN},
     ),

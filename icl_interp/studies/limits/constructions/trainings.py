@@ -388,7 +388,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "without a norm a smaller tilt, three seeds",
-        "the difference is there, but three seeds against three have p >= 0.10 whatever they show",
+        "there is a difference, but three seeds against three have p >= 0.10 whatever they show",
         _three_seeds,
         {BETTER: OPEN, NEAR: OPEN},
     ),
@@ -406,8 +406,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "attention only, not learned",
-        "errors s^2 c^2, rates of at least 0.16 with attention only: the others are hardly better, "
-        "but have learned",
+        "errors s^2 c^2, with rates of at least 0.16 with attention only: the others are hardly "
+        "better, but have learned",
         functools.partial(mlp_arms, alone=(0.42, 0.43), full=(0.3, 0.305)),
         {SUFFICIENT: NO},
     ),
@@ -425,8 +425,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "two widths, the wider worse",
-        "errors s^2 c^2 on functions of every size, with s larger by two fifths: no help, but not "
-        "alike either",
+        "errors s^2 c^2 on functions of every size, with s larger by two fifths: it does not "
+        "help, but is not alike either",
         functools.partial(two_widths, low=1.4, high=1.5),
         {SIZE: OPEN},
     ),

@@ -321,8 +321,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "LSA layer at the optimum, equal variances",
-        "P is a multiple of the identity and predictions are linear in a query, of whose direction "
-        "nothing depends",
+        "P is a multiple of the identity and predictions are linear in the query, so its "
+        "direction does not matter",
         functools.partial(_optimum, make=isotropic),
         {CONVERGED: YES, IDENTITY: YES, QUERY: YES},
     ),
@@ -432,7 +432,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares",
-        "exact without noise, so predictions grow as the labels do",
+        "it is exact without noise, so predictions grow as the labels do",
         functools.partial(_least_squares, two_variances),
         {COVARIATE: NO, RISK: "not_applicable", RANDOM: "not_applicable"},
     ),
@@ -444,8 +444,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares, bounded",
-        "the bound lies where hardly any label is, but where many labels of a query three times as "
-        "far are",
+        "hardly any label lies beyond the bound, but many labels of a query three times as far "
+        "out do",
         _bounded,
         {QUERY: NO},
     ),

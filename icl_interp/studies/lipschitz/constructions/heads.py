@@ -243,13 +243,13 @@ HEADS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax unit whose scores read labels",
-        "weights depend on labels: it says nearly the largest one",
+        "weights depend on labels: it predicts nearly the largest one",
         weights_by_labels,
         {SMOOTHER: NO},
     ),
     Construction(
         "softmax unit that averages inputs",
-        "its weights are a kernel's, but what it averages are no labels",
+        "its weights are those of a kernel, but it does not average labels",
         inputs_averaged,
         {SMOOTHER: NO},
     ),
@@ -279,7 +279,7 @@ HEADS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax unit at the best window, typed in",
-        "weights that were never trained say nothing about a kind of training",
+        "weights that were never trained show nothing about a kind of training",
         typed_in,
         {ADAPTS: "not_applicable"},
     ),
@@ -304,7 +304,7 @@ HEADS: tuple[Construction, ...] = (
     ),
     Construction(
         "smoother tilted by the mean label",
-        "weights depend on the labels of the whole prompt, so they are no kernel's",
+        "weights depend on the labels of the whole prompt, so they come from no kernel",
         kernels.tilted_by_labels,
         {SMOOTHER: NO},
     ),

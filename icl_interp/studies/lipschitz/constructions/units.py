@@ -196,8 +196,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax unit that looks the other way",
-        "M = -w* I: examples weigh most on the far side of the sphere, where the function is "
-        "another",
+        "M = -w* I: examples on the far side of the sphere have the most weight, and f differs "
+        "there",
         functools.partial(window, isotropic, -1.0),
         {OPTIMAL: NO, COVARIANCE: NO},
     ),
@@ -240,7 +240,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax unit within the irrelevant directions",
-        "M = c (I - B B^T) attends at random, as far as the functions go",
+        "M = c (I - B B^T): attention depends only on directions that do not matter to the "
+        "functions",
         _other_directions,
         {DIRECTIONS: OPEN},
     ),

@@ -94,7 +94,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "the same iterate of Newton as the preconditioner of every step",
-        "M is iterated before labels are read, and then it stays: steps add up, none is doubled",
+        "M is iterated before labels are read, and then it stays the same: steps add up, and none "
+        "is doubled",
         functools.partial(ahead, 0.0),
         {LINEAR: NO, THREE: NO},
     ),

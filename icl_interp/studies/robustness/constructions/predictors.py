@@ -184,13 +184,14 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares where signs differ",
-        "says .2 of it where the examples share their signs: 64 % of the mean square are missed",
+        "predicts .2 of it where the examples share their signs: 64 % of the mean square are "
+        "missed",
         functools.partial(signed, 0.2),
         _expected(YES, quadrants=NO),
     ),
     Construction(
         "least squares in all directions",
-        "says .2 of it where inputs prefer some directions",
+        "predicts .2 of it where inputs prefer some directions",
         functools.partial(of_full_rank, 0.2),
         {HALF_SUBSPACE: NO, SKEWED: NO, FUNCTIONS: YES, INPUTS: YES},
     ),
@@ -208,7 +209,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares of exact labels",
-        "says 0 where no function goes through all examples",
+        "predicts 0 where no function goes through all examples",
         functools.partial(trusting, 0.0),
         _expected(YES, noise=NO),
     ),
@@ -220,8 +221,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a step of descent in the weights",
-        "it is the step for isotropic examples of unit variance: linear in the labels, and cubic "
-        "in the size of the inputs",
+        "the step is that for isotropic examples of unit variance: linear in the labels, and "
+        "cubic in the size of the inputs",
         by_a_step,
         _expected(NO, functions=YES, noise=YES),
     ),
