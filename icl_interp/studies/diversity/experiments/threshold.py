@@ -188,7 +188,7 @@ def _listed(numbers: list[float]) -> str:
 
 THRESHOLD_EXPERIMENT = Experiment(
     "diversity.threshold",
-    "Nearer to ridge or to the training functions, by their number",
+    "Ridge or the functions of training, by their number",
     SOURCE,
     MODELS,
     run,

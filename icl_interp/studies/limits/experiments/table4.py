@@ -112,7 +112,7 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 TABLE4_EXPERIMENT = Experiment(
     "limits.table4",
-    "Softmax of small and of large values: the gaps matter, not the size",
+    "Softmax of small and of large values: it is the gaps, not the size",
     f"{PAPER}, appendix G.2, Table 4",
     (),
     run,

@@ -176,7 +176,7 @@ def compare(results: Results) -> DataFrame | None:
 
 RISK_FORMULA_EXPERIMENT = Experiment(
     "linear_attention.risk_formula",
-    "Theorem 4.2 measured: the risk on M examples, and the factor 1/M that the slides lack",
+    "Theorem 4.2 measured: the risk on M examples, and the slides' lost 1/M",
     f"{models.SLIDES}: Theorem 4.2",
     (models.linear(TRAINED),),
     run,
