@@ -291,7 +291,7 @@ def test_models_of_one_name_are_called_by_their_folders(monkeypatch, tmp_path):
     titled(["one/run", "two/run"], ["one/run", "two/run"])
     titled([one, two / "run"], ["one", "run"])
     must_fail(titled, ["one/run", "two/run"], ["run", "run"])
-    with pytest.raises(InputError, match="models to compare need a name each"):
+    with pytest.raises(InputError, match="each model to compare needs its own name"):
         sources.titles(["one/run", str(one / "run")])
 
 

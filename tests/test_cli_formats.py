@@ -138,7 +138,7 @@ def test_settings_that_weights_do_not_tell_are_options(monkeypatch, capsys, tmp_
         ),
         (
             ("--task", "TASK", "--n-heads", "2", "--setting", "act_fn"),
-            ("a setting looks like act_fn=relu",),
+            ("a setting is given as name=value, such as act_fn=relu",),
         ),
         (
             ("--task", "TASK", "--n-heads", "2", "--setting", "actfn=relu"),

@@ -81,7 +81,7 @@ def lines(provenance: Mapping[str, Any]) -> list[str]:
     found = "; ".join(map(str, recorded(provenance)))
     if not found:
         return notes
-    return [f"The file does not tell {found}: {IN_DISTRIBUTION}.", *notes]
+    return [f"The file does not say {found}: {IN_DISTRIBUTION}.", *notes]
 
 
 def without_task(provenance: Mapping[str, Any]) -> dict[str, Any]:

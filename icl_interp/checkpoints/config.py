@@ -152,8 +152,9 @@ class TrainingConfig:
             )
         if self.curriculum.until or self.curriculum.degrees:
             raise InputError(
-                "training.n_prompts is one set of prompts for all steps, but the curriculum "
-                "changes them: leave curriculum.until at 0 and degrees out, or n_prompts"
+                "training.n_prompts fixes one set of prompts for all steps, but the curriculum "
+                "changes them: set curriculum.until to 0 and leave out its degrees, or leave out "
+                "n_prompts"
             )
 
 
@@ -380,9 +381,9 @@ def _check_registered(part: Any) -> None:
         return
     if cls.__name__ in registry.KINDS:
         raise InputError(
-            f"{cls.__name__} means another class now, {registry.KINDS[cls.__name__].__module__}."
-            f"{registry.KINDS[cls.__name__].__qualname__}: make the task anew from the class that "
-            "is registered, or give yours another name"
+            f"{cls.__name__} now names another class, "
+            f"{registry.KINDS[cls.__name__].__module__}.{registry.KINDS[cls.__name__].__qualname__}"
+            ": make the task anew from the registered class, or give yours another name"
         )
     raise InputError(
         f"the class {cls.__name__} is not registered, so a run with it could not be read back: "

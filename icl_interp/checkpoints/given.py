@@ -78,6 +78,8 @@ def read_settings(pairs: Iterable[str]) -> dict[str, Any]:
         if not (name and equals and text.strip()) or not isinstance(
             value, (str, int, float, bool, type(None))
         ):
-            raise InputError(f"a setting looks like act_fn=relu, but got {shown(pair)}")
+            raise InputError(
+                f"a setting is given as name=value, such as act_fn=relu, but got {shown(pair)}"
+            )
         settings[name] = value
     return settings

@@ -191,7 +191,7 @@ def predict(
     if not isinstance(prompts, Prompts):
         raise InputError(
             "predict takes Prompts, as task.sample draws them, but got a "
-            f"{type(prompts).__name__}; a model itself reads tokens"
+            f"{type(prompts).__name__} (tokens go to checkpoint.model)"
         )
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.numbers

@@ -14,9 +14,7 @@ from icl_interp.jobs.job import End, Job
 from icl_interp.jobs.table import shown
 from icl_interp.plain_yaml import parse_yaml
 
-VANISHED = (
-    "it ended, but its folder holds no result: was it removed, or is it on a disk that is gone?"
-)
+VANISHED = "it ended, but its folder holds no result: was the folder removed, or is its disk gone?"
 ENGINES = {"local": "local", "ray": "on_ray", "slurm": "on_slurm"}
 
 
@@ -62,7 +60,7 @@ def asked(name: str, settings: Iterable[str] = ()) -> Engine:
     for text in settings:
         key, equals, value = text.partition("=")
         if not (equals and key):
-            raise InputError(f"--engine looks like processes=2, but got {text!r}")
+            raise InputError(f"--engine takes key=value, such as processes=2, but got {text!r}")
         found[key] = parse_yaml(value, f"--engine {key}")
     return Engine(name, found)
 
@@ -90,7 +88,7 @@ def run(
     """
     folders = {job.folder.absolute() for job in jobs}
     if len(folders) < len(jobs):
-        raise InputError("two jobs share a folder: each needs one of its own")
+        raise InputError("two jobs have the same folder: give each one of its own")
     missing = []
     for job in jobs:
         if job.end().state != "done":
@@ -126,6 +124,6 @@ def results(ends: Sequence[End]) -> list[Any]:
         first = failed[0]
         raise InputError(
             f"{len(failed)} of {len(ends)} jobs failed, the first is {first.job.name}: "
-            f"{first.reason} (more in {first.job.folder}); the others are done, and kept"
+            f"{first.reason} (more in {first.job.folder}); the others are done and were kept"
         )
     return [end.result for end in ends]

@@ -84,11 +84,11 @@ class Job:
         if state == "done":
             stored = read_json(self.folder / DONE)
             if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-                raise InputError(f"{self.folder / DONE} is no result of a job: delete it")
+                raise InputError(f"{self.folder / DONE} is not the result of a job: delete it")
             if stored.get("job") != self.key:
                 raise InputError(
-                    f"{self.folder} holds the result of another job than {self.name}: name another "
-                    "folder, or delete this one"
+                    f"{self.folder} holds the result of a job other than {self.name}: name "
+                    "another folder, or delete this one"
                 )
             return End(self, state, stored["result"], stored["seconds"])
         if state == "failed":
@@ -239,6 +239,6 @@ def claim_folder(folder: Path, made_by: Mapping[str, Any]) -> None:
     other = [name for name in made_by if there.get(name) != made_by[name]]
     if other:
         raise InputError(
-            f"{folder} keeps parts of a run with other {' and '.join(other)}: name another folder, "
-            "or delete this one"
+            f"{folder} holds parts of a run with other {' and '.join(other)}: name another "
+            "folder, or delete this one"
         )

@@ -135,10 +135,12 @@ def state(name: str, folder: Path) -> Registry:
     try:
         made = subprocess.run(argv, capture_output=True, check=False)
     except OSError as error:
-        raise InputError(f"{shown(name)} is no folder, and git cannot be run: {error}") from error
+        raise InputError(
+            f"{shown(name)} is not a folder, and git cannot be run: {error}"
+        ) from error
     if made.returncode:
         said = made.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
-        raise InputError(f"{shown(name)} is no folder, and git says of it: {said[-1]}")
+        raise InputError(f"{shown(name)} is not a folder, and git says about it: {said[-1]}")
     if len(made.stdout) > LARGEST_STATE:
         raise InputError(f"the registry at {shown(name)} is larger than {LARGEST_STATE:,} bytes")
     # Each is read like one that lies in a folder.
@@ -171,7 +173,7 @@ def _take(found: Registry, place: str, data: bytes, path: Path) -> None:
     entry = Entry.from_dict(parse_json(data, str(path)), str(path))
     if entry.path != place:
         raise InputError(
-            f"{path} should be called {entry.path}: it was edited or renamed, so take it back from "
+            f"{path} should be called {entry.path}: it was edited or renamed, so restore it from "
             "git"
         )
     found.entries.append(entry)

@@ -66,8 +66,8 @@ def entries_of(report: Report, name: str = "") -> tuple[list[Entry], list[str]]:
         found.append(entry)
         if entry.verdict != finding.verdict:
             refused.append(
-                f"{finding.id}: the report says {finding.verdict}, and its results give "
-                f"{entry.verdict} now, which was added"
+                f"{finding.id}: the report says {finding.verdict}, but its results now give "
+                f"{entry.verdict}, which was added"
             )
     return found, refused
 
@@ -77,8 +77,8 @@ def _hash_told(report: Report) -> str:
     sha256 = report.checkpoint.get("weights_sha256")
     if not isinstance(sha256, str) or len(sha256) != 64 or not set(sha256) <= DIGITS:
         raise InputError(
-            f"{report.file or 'the report'} tells no hash of weights (it was written by an earlier "
-            "version, or is about a predictor without weights): analyse the model again"
+            f"{report.file or 'the report'} holds no hash of weights (it was written by an "
+            "earlier version, or is about a predictor without weights): analyse the model again"
         )
     return sha256
 
@@ -111,7 +111,7 @@ def _entry(report: Report, finding: Finding, facts: Facts) -> Entry:
         numbers, controls = once.numbers(needed, facts)
     again = once.decided(numbers, controls, facts)[0]
     if again != judged.verdict:
-        raise InputError(f"its numbers give {again}, but its results {judged.verdict}")
+        raise InputError(f"its numbers give {again}, but its results give {judged.verdict}")
 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     code = {"judged by": code_of(claim.study)}

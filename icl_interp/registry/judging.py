@@ -118,7 +118,7 @@ def judge(registry: Registry) -> Outcome:
     for entry in folders.settled(registry):
         found.problems.append(
             f"{entry.place} should be {entry.status} ({entry.why}): icl-interp registry judge "
-            "--write settles it"
+            "--write corrects it"
         )
     return found
 

@@ -25,10 +25,10 @@ DISPUTED = "!"
 NOTHING = "·"
 NO_ENTRY = "no entry"
 LEGEND = (
-    "✔ supported, ✘ contradicted: among the verdicts marked so at most "
-    f"{100 * RATE:g} % are expected to be wrong by the draw of prompts. + supported, "
-    "- contradicted: at 95 % alone. ? open. ! disputed: two entries have opposite verdicts. "
-    "· not judged, or the claim does not apply."
+    f"✔ supported, ✘ contradicted: of the verdicts with these marks at most {100 * RATE:g} % are "
+    "expected to be wrong by the draw of prompts. + supported, - contradicted: only at 95 %. ? "
+    "open. ! disputed: two entries have opposite verdicts. · not judged, or the claim does not "
+    "apply."
 )
 Cell = tuple[str, str]
 
@@ -192,7 +192,7 @@ def _seeds(entries: Sequence[Entry]) -> Iterator[str]:
             said = []
             for verdict, names in sorted(by_verdict.items()):
                 said.append(f"{verdict} of {', '.join(sorted(names))}")
-            yield f"seeds of one recipe differ: {claim} is {', '.join(said)}"
+            yield f"seeds of one recipe have different verdicts: {claim} is {', '.join(said)}"
 
 
 def error_rate(current: Sequence[Entry]) -> str:
@@ -202,11 +202,11 @@ def error_rate(current: Sequence[Entry]) -> str:
         return "No model of known truth is in this registry, so its error rate is not measured."
     low, high = (f"{100 * end:.2g}" for end in (counts.low, counts.high))
     return (
-        f"Of models of known truth {counts.decided} cells are decided, {counts.wrong} of them "
-        f"wrongly, and {counts.missed} are open that should be decided. At a false discovery rate "
-        f"of {100 * RATE:g} % (Benjamini-Yekutieli) {counts.discoveries} verdicts are discoveries, "
-        f"and {counts.false} of these are wrong: the interval of that share at 95 % is {low} % to "
-        f"{high} % (Clopper-Pearson)."
+        f"For models of known truth {counts.decided} cells are decided, {counts.wrong} of them "
+        f"wrongly, and {counts.missed} that should be decided are open. At a false discovery rate "
+        f"of {100 * RATE:g} % (Benjamini-Yekutieli) {counts.discoveries} verdicts are "
+        f"discoveries, and {counts.false} of these are wrong: the interval of that share at 95 % "
+        f"is {low} % to {high} % (Clopper-Pearson)."
     )
 
 

@@ -50,8 +50,8 @@ class Comparison:
             )
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise InputError(
-                f"models to compare need a name each, but got {shown(twice[0])} twice: rename a "
-                "folder"
+                f"each model to compare needs its own name, but got {shown(twice[0])} twice: "
+                "rename a folder"
             )
 
     @property

@@ -276,7 +276,7 @@ class Report:
         twice = [name for name, n in Counter(finding.id for finding in findings).items() if n > 1]
         if twice:
             raise InputError(
-                f"{path}: findings must have an id each, but got {shown(twice[0])} twice"
+                f"{path}: each finding must have its own id, but got {shown(twice[0])} twice"
             )
         measured = {
             name: results.from_dict(one.mapping(), one.where)

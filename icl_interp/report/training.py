@@ -29,7 +29,7 @@ def lines_of(run: Checkpoint) -> list[dict[str, Any]]:
         InputError: the checkpoint comes from no run folder, or its metrics cannot be read.
     """
     if run.folder is None or run.config.training is None:
-        raise InputError(f"{run.name} is no run folder, so it has no metrics of its training")
+        raise InputError(f"{run.name} is not a run folder, so it has no metrics of its training")
     return state.read_metrics(run.folder, run.config.training, run.step)
 
 

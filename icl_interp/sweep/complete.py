@@ -100,7 +100,7 @@ def complete(
     loaded = store.load(source)
     if loaded.config.training is None:
         raise InputError(
-            f"{loaded.name} does not tell how it was trained (its config has no section training), "
+            f"{loaded.name} does not say how it was trained (its config has no section training), "
             "so nothing can be trained like it"
         )
     claim_folder(out, {"completes": run_id(loaded.config)})

@@ -111,7 +111,10 @@ def changed(data: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     if not isinstance(cases, list) or not cases:
         raise InputError(f"cases in {where} must be a list of changes, but got {shown(cases)}")
     if count * len(cases) > MOST:
-        raise InputError(f"{where} asks for {count * len(cases):,} runs: at most {MOST:,} are made")
+        raise InputError(
+            f"{where} asks for {count * len(cases):,} runs, but at most {MOST:,} are allowed: "
+            "split it"
+        )
     for case in cases:
         for values in itertools.product(*grid.values()):
             yield {**_mapping(case, f"a case in {where}"), **dict(zip(grid, values, strict=True))}

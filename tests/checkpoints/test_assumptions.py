@@ -47,7 +47,7 @@ def test_a_report_says_what_it_rests_on(tmp_path):
     folder = run_folder(tmp_path / "theirs", TheirTransformer(), config(**NOISY))
     claims = ("limits.layernorm_saturation",)
     report = icl_interp.analyze(folder, claims=claims, n_prompts=16, progress=False)
-    line = "The file does not tell inputs=U(0, 1) (elsewhere U(-1, 1)"
+    line = "The file does not say inputs=U(0, 1) (elsewhere U(-1, 1)"
     with (screen := console(400)).capture() as shown:
         screen.print(terminal.screen(report))
     page = tmp_path / "report.html"

@@ -316,7 +316,7 @@ def test_what_the_caller_says_replaces_the_task_and_contradicts_nothing(theirs):
     assert icl_interp.load(theirs, other).task == other
     assert icl_interp.load(theirs, n_heads=2).model.cfg.n_heads == 2
     for given, match in (
-        ({"n_heads": 4}, "says n_heads=2, but n_heads=4 was given: leave it out"),
+        ({"n_heads": 4}, "says n_heads=2, but n_heads=4 was given: leave out what"),
         ({"settings": {"act_fn": "relu"}}, "says act_fn='gelu_new', but act_fn='relu' was given"),
         ({"settings": {"actfn": "relu"}}, "unknown setting 'actfn': did you mean 'act_fn'"),
         ({"encoding": "stacked"}, "stacked prompts with inputs of 3 coordinates have d_in=4"),

@@ -126,7 +126,7 @@ def test_what_the_weights_do_not_tell_is_the_librarys_default_or_what_was_said(t
         "use_attn_scale": True,
     }
     (record,) = caplog.records
-    assert "The file does not tell act_fn=gelu_new (elsewhere relu" in record.getMessage()
+    assert "The file does not say act_fn=gelu_new (elsewhere relu" in record.getMessage()
     assert icl_interp.load(usual.save(tmp_path / "ours")).assumptions == usual.assumptions
 
 

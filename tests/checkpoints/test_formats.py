@@ -154,7 +154,7 @@ CONTENTS = {
     "numpy": (
         {"a": torch.ones(2), "losses": np.ones(3)},
         (
-            r"this one asks for numpy\.\w+\.multiarray\._reconstruct: whoever trusts it can save "
+            r"this one asks for numpy\.\w+\.multiarray\._reconstruct: if you trust it, save "
             r"its tensors alone"
         ),
     ),
@@ -164,7 +164,7 @@ CONTENTS = {
     ),
     "several": (
         {"first": {"a": torch.ones(2)}, "second": {"a": torch.zeros(2)}, "step": 3},
-        "holds several state dicts, called first, second: save the one that is meant",
+        "holds several state dicts, called first, second: save the one that you want",
     ),
     "twice": (
         {"a": torch.ones(2), "module.a": torch.zeros(2)},
@@ -339,4 +339,8 @@ def test_a_setting_that_a_task_refuses_is_named_with_its_file(tmp_path):
 
 @pytest.mark.parametrize("pair", ["act_fn", "=relu", "act_fn=", "act_fn=[1]", "act_fn={", ""])
 def test_settings_are_pairs(pair):
-    refuse(pair, "a setting looks like act_fn=relu, but got", lambda p: given.read_settings([p]))
+    refuse(
+        pair,
+        "a setting is given as name=value, such as act_fn=relu, but got",
+        lambda p: given.read_settings([p]),
+    )

@@ -261,7 +261,7 @@ def test_tensors_that_are_the_same_numbers_many_times_are_refused(tmp_path):
     torch.save({f"a{i}": tensor[1:] for i in range(500)}, tmp_path / "x.pt")
     refuse(
         tmp_path / "x.pt",
-        "bytes, but its tensors have 1,998,000, since they share their numbers",
+        "bytes, but its tensors have 1,998,000, because they share memory",
         files.read,
     )
 

@@ -88,11 +88,11 @@ def test_a_folder_of_another_job_is_refused(tmp_path):
     (one,) = work_of(tmp_path, [1])
     jobs.run([one])
     other = replace(one, arguments={**one.arguments, "value": 2})
-    with pytest.raises(InputError, match="holds the result of another job than 1: name another"):
+    with pytest.raises(InputError, match="holds the result of a job other than 1: name another"):
         jobs.run([other])
     moved = replace(one, arguments={**one.arguments, "folder": tmp_path / "elsewhere"})
     assert jobs.run([moved])[0].result == 1  # paths do not count
-    with pytest.raises(InputError, match="two jobs share a folder"):
+    with pytest.raises(InputError, match="two jobs have the same folder"):
         jobs.run([one, one])
 
 
@@ -133,7 +133,7 @@ def test_engines_and_their_settings_are_named():
         jobs.asked("cloud")
     with pytest.raises(InputError, match="processes"):
         jobs.asked("local", ["procesess=3"])
-    with pytest.raises(InputError, match="looks like processes=2"):
+    with pytest.raises(InputError, match="such as processes=2"):
         jobs.asked("local", ["3"])
     with pytest.raises(InputError, match="whole number from 1 up"):
         list(local.run([], processes=0))
@@ -198,7 +198,7 @@ def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
     jobs.claim_folder(tmp_path / "new", {"sources": "a", "seed": 0})
     with pytest.raises(
         InputError,
-        match="new keeps parts of a run with other sources and seed: name another folder",
+        match="new holds parts of a run with other sources and seed: name another folder",
     ):
         jobs.claim_folder(tmp_path / "new", {"sources": "b", "seed": 1})
 

@@ -138,7 +138,7 @@ def test_states_of_git_are_read(tmp_path):
     assert not there.problems
     assert {e.path for e in there.entries} < {e.path for e in state(str(folder), folder).entries}
     for name in ("no-such-revision", "--output=x"):
-        with pytest.raises(InputError, match=r"is no folder, and git says|is a folder or a rev"):
+        with pytest.raises(InputError, match=r"is not a folder, and git says|is a folder or a rev"):
             state(name, folder)
     with pytest.raises(InputError, match="there is no registry"):
         read(tmp_path / "nowhere")

@@ -17,7 +17,7 @@ def test_a_report_gives_nothing_where_its_weights_are_not_known():
     for wrong in (None, "abc", "Z" * 64):
         made = report("low", 0.05)
         made.checkpoint["weights_sha256"] = wrong
-        with pytest.raises(InputError, match="tells no hash of weights"):
+        with pytest.raises(InputError, match="holds no hash of weights"):
             entries_of(made)
 
 
@@ -49,4 +49,4 @@ def test_what_results_say_now_is_added(tmp_path):
     made.findings = [replace(made.findings[0], verdict="contradicted")]
     (found,), (line,) = entries_of(made, "low")
     assert found.verdict == "supported"
-    assert "the report says contradicted, and its results give supported now" in line
+    assert "the report says contradicted, but its results now give supported" in line

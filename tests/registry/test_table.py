@@ -72,7 +72,7 @@ def test_seeds_that_differ_are_no_dispute(tmp_path):
     assert len(found.current) == 3
     (line,) = Table.of(found).seeds
     expected = "own.small is contradicted of two, supported of one"
-    assert line == f"seeds of one recipe differ: {expected}"
+    assert line == f"seeds of one recipe have different verdicts: {expected}"
 
 
 def test_disputed_cells_are_marked(tmp_path):

@@ -103,7 +103,7 @@ def test_what_is_no_list_of_models_is_refused(given, said):
 
 
 def test_two_models_of_one_name_are_refused():
-    with pytest.raises(InputError, match="need a name each, but got 'a' twice: rename a folder"):
+    with pytest.raises(InputError, match="needs its own name, but got 'a' twice: rename a folder"):
         icl_interp.compare([named("a"), named("a")])
 
 
@@ -147,7 +147,7 @@ def test_the_command_writes_each_report_and_the_tables(monkeypatch, capsys, tmp_
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
-    assert "need a name each" in capsys.readouterr().err
+    assert "needs its own name" in capsys.readouterr().err
 
 
 @pytest.mark.slow

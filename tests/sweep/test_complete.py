@@ -71,7 +71,7 @@ def test_further_runs_are_like_those_that_are_at_hand():
 def test_a_run_without_its_training_is_refused(tmp_path):
     model = icl_interp.load("affine")
     bare = icl_interp.load(model.model, model.task, encoding="interleaved")
-    with pytest.raises(InputError, match="does not tell how it was trained"):
+    with pytest.raises(InputError, match="does not say how it was trained"):
         completing.complete(bare, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

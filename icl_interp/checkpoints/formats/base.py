@@ -125,7 +125,7 @@ class Given:
             if name in told and told[name] != value:
                 raise InputError(
                     f"{where} says {name}={shown(told[name])}, but {name}={shown(value)} was "
-                    "given: leave it out"
+                    "given: leave out what you gave"
                 )
 
     def complete(

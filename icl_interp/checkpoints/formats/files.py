@@ -263,8 +263,8 @@ def _refused(file: Path, reason: str) -> InputError:
     found = re.search(r"GLOBAL ([A-Za-z_][\w.]{0,80})", reason)
     what = f"this one asks for {found[1]}" if found else "this one holds something else"
     return InputError(
-        f"{file} is a pickle, which can run code when read, so only pickles of tensors are read; "
-        f"{what}: whoever trusts it can save its tensors alone, with "
+        f"{file} is a pickle, which can run code when it is read, so only pickles of tensors are "
+        f"read; {what}: if you trust it, save its tensors alone, with "
         "torch.save(model.state_dict(), ...)"
     )
 
@@ -275,8 +275,8 @@ def _no_state_dict(file: Path, data: Any) -> InputError:
     if parts := _parts(known):
         names = state.listed(str(key) for key in parts)
         return InputError(
-            f"{file} holds several state dicts, called {names}: save the one that is meant in a "
-            "file"
+            f"{file} holds several state dicts, called {names}: save the one that you want in a "
+            "file of its own"
         )
     odd = [
         key
@@ -339,8 +339,8 @@ def _check_bytes(tensors: Mapping[str, Tensor], file: Path) -> None:
     )
     if total > SHARED * size:
         raise InputError(
-            f"{file} has {size:,} bytes, but its tensors have {total:,}, since they share their "
-            "numbers: save copies of them, with tensor.clone()"
+            f"{file} has {size:,} bytes, but its tensors have {total:,}, because they share "
+            "memory: save copies of them, made with tensor.clone()"
         )
 
 

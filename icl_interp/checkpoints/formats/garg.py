@@ -139,7 +139,9 @@ def _without_dead(found: State) -> tuple[State, list[str]]:
     if not dead:
         return found, []
     kept = {name: tensor for name, tensor in found.tensors.items() if name not in dead}
-    return found._replace(tensors=kept), [f"{', '.join(dead)}: set aside, predictions use none."]
+    return found._replace(tensors=kept), [
+        (f"{', '.join(dead)} were left out: no prediction uses them.")
+    ]
 
 
 def _said(config: Stored | None) -> tuple[str, ...]:

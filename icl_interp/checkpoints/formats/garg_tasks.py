@@ -117,7 +117,7 @@ def read_task(config: Stored, step: int | None = None) -> Read:
         told.assume(
             "n_points",
             told.common["n_points"],
-            ("fewer: neither the weights nor train_steps tell the step that was reached",),
+            ("fewer: neither the weights nor train_steps say which step was reached",),
         )
     try:
         return Read(TASKS[name](told), tuple(told.assumptions), tuple(notes))

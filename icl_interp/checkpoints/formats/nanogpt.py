@@ -153,7 +153,9 @@ def _heads_within(model: nn.Module) -> dict[str, int]:
         if isinstance(n_heads, int):
             found.add(n_heads)
     if len(found) > 1:
-        raise InputError("the model's blocks have different numbers of heads, which is not read")
+        raise InputError(
+            "the model's blocks have different numbers of heads, which no model here has"
+        )
     return {"n_heads": found.pop()} if found else {}
 
 

@@ -56,7 +56,7 @@ def note(table: Tensor, n_tokens: int) -> str | None:
     first = untrained_from(table)
     if first is None or first >= n_tokens:
         return None
-    said = f"prompts of {n_tokens} tokens are said to have been seen"
+    said = f"the task says that prompts of {n_tokens} tokens were seen"
     if first == 0:
         return (
             "No row of the table of positions has left its initial spread, but "

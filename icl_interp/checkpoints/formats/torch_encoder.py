@@ -124,14 +124,17 @@ def _split(
     # A table is a vector a place, whatever axes of length 1 it has besides.
     if len(tables) > 1:
         raise InputError(
-            f"{where} has several tables of positions, {state.listed(tables)}: one is read"
+            f"{where} has several tables of positions, {state.listed(tables)}, but only one can "
+            "be read"
         )
     table = next(iter(tables.values()), None)
     if table is None:
         return body, None, around
     flat = table.reshape(-1, width)
     if flat.shape[0] != max(table.shape[:-1]):
-        raise InputError(f"{where}: positions of shape {tuple(table.shape)} are no vector a place")
+        raise InputError(
+            f"{where}: positions of shape {tuple(table.shape)} are not one vector for each place"
+        )
     return body, flat, around
 
 
@@ -220,7 +223,9 @@ def _within(model: nn.Module, where: object) -> dict[str, Any]:
     encoders = [part for part in model.modules() if isinstance(part, nn.TransformerEncoder)]
     layers = [part for part in model.modules() if isinstance(part, nn.TransformerEncoderLayer)]
     if len(encoders) > 1 or not layers:
-        raise InputError(f"{where} holds {len(encoders)} TransformerEncoders, but one is read")
+        raise InputError(
+            f"{where} holds {len(encoders)} TransformerEncoders, but only one can be read"
+        )
     found = []
     for layer in layers:
         words: dict[str, Any] = {}

@@ -130,8 +130,8 @@ def _between_ends(found: State, where: object) -> tuple[dict[str, Tensor], str]:
     if table is not None and fits and ("embed.bias" in body or table.shape[1] != width):
         return body, "embed"
     raise InputError(
-        f"{where} has no read-in for numbers: its embed.weight is a table of words. A linear layer "
-        "reads numbers, as embed or beside the model"
+        f"{where} has no read-in for numbers: its embed.weight is a table of words; give it a "
+        "linear layer that reads numbers, as embed or beside the model"
     )
 
 

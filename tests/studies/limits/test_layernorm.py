@@ -384,7 +384,7 @@ def check_one_number(finding):
     assert causal["effect"] == pytest.approx(causal["frozen"] - causal["intact"])
     assert f"with every norm frozen: {causal['frozen']:.3g} [" in finding.reason
     assert (
-        f"It is {causal['intact']:.2f} in the unchanged model and {causal['sham']:.2f} in the "
+        f"It is {causal['intact']:.2f} in the unchanged model and {causal['sham']:.2f} under the "
         "control intervention;" in finding.reason
     )
 
