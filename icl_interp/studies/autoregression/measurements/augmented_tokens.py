@@ -49,15 +49,17 @@ def needs_layers_on_states(facts: Facts) -> str | None:
         return reason
     if facts.encoding != "states":
         return (
-            "The claim is about plain states, which the first layer may augment; these are "
+            "The claim is about plain states, which the first layer may augment; this model's are "
             f"{facts.encoding} already"
         )
     if facts.config.n_layers < 2:
-        return "The claim is about a first layer that others follow; this model has one layer"
+        return (
+            "The claim is about a first layer that is followed by others; this model has one layer"
+        )
     if facts.config.attention_dir != "causal":
         return (
-            "The claim is about causal attention, since else the token after a state shows what is "
-            "to be predicted"
+            "The claim is about causal attention, since otherwise the token after a state shows "
+            "what is to be predicted"
         )
     return None
 

@@ -83,8 +83,8 @@ def needs_layers_for_steps(facts: Facts) -> str | None:
         )
     if facts.config.attention_dir != "causal":
         return (
-            "The claim is about causal attention, since else the token after a state shows what is "
-            "to be predicted"
+            "The claim is about causal attention, since otherwise the token after a state shows "
+            "what is to be predicted"
         )
     return None
 

@@ -45,7 +45,7 @@ def needs_tiled_heads(facts: Facts) -> str | None:
     if process_in(facts).tiles < 2:
         return (
             "The claim is about states that stand in each token twice or more (tiles); here they "
-            "stand there once"
+            "stand in it once"
         )
     if facts.encoding != "states":
         return f"The claim is about plain states, a token each; this model's are {facts.encoding}"

@@ -93,8 +93,8 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
         return "The claim is about two heads or more; this model has one"
     if cfg.positional_embedding_type == "rotary":
         return (
-            "The claim is about heads that weigh two tokens by one form wherever they stand; here "
-            "queries and keys are turned by their positions (rotary)"
+            "The claim is about heads that weight two tokens alike at all positions; here queries "
+            "and keys are rotated by their positions (rotary)"
         )
     if cfg.norm_position == "output":
         return (

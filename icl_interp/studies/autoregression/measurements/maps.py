@@ -112,7 +112,7 @@ def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) ->
         )
     raise InputError(
         "The claim is about one layer on augmented states, one on plain states with matrices that "
-        f"commute, and two on plain states; here are {n_layers} on "
+        f"commute, and two on plain states; this model has {n_layers} on "
         f"{'plain' if encoding == 'states' else encoding} states with {task.matrices} matrices"
     )
 

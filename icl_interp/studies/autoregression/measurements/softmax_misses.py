@@ -49,7 +49,10 @@ def needs_softmax_layer(facts: Facts) -> str | None:
             "this model's task has orthogonal ones"
         )
     if task.start is not None or task.noise_std:
-        return "The claim is about paths from s_0 = 1 without noise; this model's task has others"
+        return (
+            "The claim is about paths from s_0 = 1 without noise; the paths of this model's task "
+            "are others"
+        )
     if cfg.n_heads < real_heads_needed(task):
         return (
             f"The claim is about {real_heads_needed(task)} heads or more for this task; this model "

@@ -121,7 +121,7 @@ def distances(lab: Lab) -> DataArray:
 
     # What is left without a block, beside a step less.
     if is_large(lab.model) and sizes[nearest] > WITHIN_REACH:
-        note += "; no block is taken out, for the whole model is far from every family"
+        note += "; no block is taken out, because the whole model is far from every family"
     elif n_layers > 1:
         for block, left in enumerate(_answers(lab, _without_blocks(lab, halves.tuning, drawn))):
             tune = family(nearest, n_layers - 1, dim)

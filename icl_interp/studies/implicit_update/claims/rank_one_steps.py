@@ -116,7 +116,7 @@ RANK_ONE_CLAIM = Claim(
         "transformer block to implicitly modify the weights of the MLP layer according to the "
         "context.",
         f"{PAPER}, abstract",
-        "We know the sentence word for word. According to others, the rank, the formula and the "
+        "We quote the sentence word for word. According to others, the rank, the formula and the "
         "bias are in Theorem 2.2 and a theorem of the appendix. The claim is an identity, true of "
         "every network.",
     ),

@@ -57,11 +57,20 @@ def excluded(facts: Facts) -> str | None:
     if config.attn_only or config.mlp_only:
         return "The claim is about an MLP behind attention; this model lacks one of them."
     if config.keys == "labelled":
-        return "Its attention reads labelled examples alone (keys='labelled'), and none is left."
+        return (
+            "Its attention reads only labelled examples (keys='labelled'), and a query alone has "
+            "none."
+        )
     if getattr(facts.task, "autoregressive", False):
-        return "Its prompts are paths, whose last state cannot stand without those before it."
+        return (
+            "Its prompts are paths, and the last state of a path cannot be read without those "
+            "before it."
+        )
     if n_examples < FEWEST:
-        return f"Its prompts have {n_examples} examples; steps at different numbers need {FEWEST}."
+        return (
+            f"Its prompts have {n_examples} examples; steps after different numbers of examples "
+            f"need {FEWEST}."
+        )
     return None
 
 

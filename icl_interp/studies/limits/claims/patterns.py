@@ -142,7 +142,8 @@ def _one_degree(facts: Facts) -> str | None:
         return reason
     if polynomial_in(facts).max_degree < 2:
         return (
-            "The claim compares two degrees from 1 up; this model was trained on degree 1 at most."
+            "The claim compares two degrees of at least 1; this model was trained on degree 1 at "
+            "most."
         )
     return None
 

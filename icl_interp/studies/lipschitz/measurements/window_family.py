@@ -75,8 +75,8 @@ def needs_family(facts: Facts) -> str | None:
         )
     if family_in(facts.config) is None:
         return (
-            f"The claim is about {UNIT} and {LAYER}, of which runs come with the package; this "
-            "model is neither"
+            f"The claim is about {UNIT} and {LAYER}, because runs of these come with the package; "
+            "this model is neither"
         )
     return needs_training(facts)
 

@@ -52,8 +52,8 @@ def needs_silence(facts: Facts) -> str | None:
     assert isinstance(facts.task, LinearRegression)
     if facts.task.noise_std >= NOISE:
         return (
-            f"The claim is about noise of standard deviation {NOISE:g} that training had not; this "
-            f"model saw {facts.task.noise_std:g}."
+            f"The claim is about noise of standard deviation {NOISE:g} that was absent in "
+            f"training; this model was trained with {facts.task.noise_std:g}."
         )
     return None
 
