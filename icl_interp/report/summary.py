@@ -103,8 +103,8 @@ def parts(results: Results, facts: Facts) -> str:
     verb = "matters" if len(needed) == 1 else "matter"
     most = "" if len(needed) <= MOST_HEADS else "most of all "
     return (
-        f"{count} {n} heads {verb}, {most}{_listed(largest)}: with one of them held at its mean, "
-        f"{what}."
+        f"{count} {n} heads {verb} (named layer.head), {most}{_listed(largest)}: with one of them "
+        f"held at its mean, {what}."
     )
 
 
