@@ -283,9 +283,9 @@ class Condition:
         >>> c.said(Estimate("ratio", 3.0, 2.5, 3.5), "contradicted")
         'Error over the best: 3 [2.5, 3.5] times (contradicted: at least 2).'
         >>> c.said(Estimate("ratio", 1.5, 1.1, 2.5), "inconclusive")
-        'Error over the best: 1.5 [1.1, 2.5] times (asked: at most 1.25; contradicted: at least 2).'
+        'Error over the best: 1.5 [1.1, 2.5] times (supported: at most 1.25; contradicted: at least 2).'
         """
-        asked = f"asked: {region(self.supports, self.unit)}"
+        asked = f"supported: {region(self.supports, self.unit)}"
         limits = [asked]
         if self.contradicts is not None:
             limits.append(f"contradicted: {opposite(self.supports, self.contradicts, self.unit)}")

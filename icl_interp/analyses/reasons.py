@@ -49,12 +49,12 @@ def said(
     >>> for value in (0.5, 1.5, 2.5):
     ...     error = {"error": Estimate.exactly("error", value)}
     ...     said("It is small.", "It is large.", rule.decide(error), error)
-    'It is small. Error: 0.5 (asked: at most 1).'
-    'It is open whether it is small. Error: 1.5 (asked: at most 1; contradicted: at least 2).'
+    'It is small. Error: 0.5 (supported: at most 1).'
+    'It is open whether it is small. Error: 1.5 (supported: at most 1; contradicted: at least 2).'
     'It is large. Error: 2.5 (contradicted: at least 2).'
     >>> error = {"error": Estimate.exactly("error", 0.0)}
     >>> said("It is small.", "", rule.decide(error), error, by_algebra="its weights are 0")
-    'By algebra, it is small: its weights are 0. Error: 0 (asked: at most 1).'
+    'By algebra, it is small: its weights are 0. Error: 0 (supported: at most 1).'
     """
     condition = decision.condition
     asked = in_a_sentence(statement)

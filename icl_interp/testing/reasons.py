@@ -8,7 +8,7 @@ from icl_interp.analyses.reasons import MOST_SENTENCES, MOST_WORDS
 def too_long(reason: str) -> str | None:
     """By how much a reason exceeds `MOST_WORDS` or `MOST_SENTENCES`; None if it is short enough.
 
-    >>> too_long("It levels off. It changes by 0.1 % (asked: at most 1 %).")
+    >>> too_long("It levels off. It changes by 0.1 % (supported: at most 1 %).")
     >>> too_long("Yes. " * 4)
     'its reason has 4 words in 4 sentences, and at most 60 in 3 are allowed: Yes. Yes. Yes. Yes.'
     """

@@ -37,7 +37,7 @@ def judged(*distances, control=(0.9, 0.9), **more):
 @pytest.mark.parametrize(
     ("distances", "verdict", "word"),
     [
-        ((0.01, 0.5), "supported", "asked: at most x0.5"),
+        ((0.01, 0.5), "supported", "supported: at most x0.5"),
         ((0.5, 0.01), "contradicted", "contradicted: at least x2"),
         ((0.04, 0.05), "inconclusive", "x0.8"),
         ((0.3, 0.9), "inconclusive", "like neither"),
