@@ -279,11 +279,11 @@ class Condition:
             found: the number.
             verdict: what follows from it.
 
-        >>> c = Condition("ratio", "error over the best", at_most(1.25), at_least(2), "times")
+        >>> c = Condition("ratio", "error over best", at_most(1.25), at_least(2), "times")
         >>> c.said(Estimate("ratio", 3.0, 2.5, 3.5), "contradicted")
-        'Error over the best: 3 [2.5, 3.5] times (contradicted: at least 2).'
+        'Error over best: 3 [2.5, 3.5] times (contradicted: at least 2).'
         >>> c.said(Estimate("ratio", 1.5, 1.1, 2.5), "inconclusive")
-        'Error over the best: 1.5 [1.1, 2.5] times (supported: at most 1.25; contradicted: at least 2).'
+        'Error over best: 1.5 [1.1, 2.5] times (supported: at most 1.25; contradicted: at least 2).'
         """
         asked = f"supported: {region(self.supports, self.unit)}"
         limits = [asked]
