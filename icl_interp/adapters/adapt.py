@@ -151,7 +151,7 @@ def _example(model: Adapted) -> Tensor:
     wide = next((m.in_features for m in model.module.modules() if isinstance(m, nn.Linear)), None)
     if wide is None:
         raise InputError(
-            "the width of this module's tokens is not to be seen, as it has no nn.Linear: give "
+            "the width of this module's tokens cannot be seen, because it has no nn.Linear: give "
             "example=tokens, (batch, token, d_in)"
         )
     encoding: Any = model.encoding

@@ -304,6 +304,7 @@ class Adapted(HookedModel):
         how = GIVEN_BY.get(name.rpartition(".")[2], f"points={{{name!r}: ...}}")
         known = ", ".join(list(self.hook_dict)[:5]) or "none"
         return Lacks(
-            f"this adapted module has no {name}: nobody named what plays its part; give {how} to "
-            f"icl_interp.adapt (it has {known}{', ...' if len(self.hook_dict) > 5 else ''})"
+            f"this adapted module has no {name}: nothing was named that plays its part; give "
+            f"{how} to icl_interp.adapt (it has "
+            f"{known}{', ...' if len(self.hook_dict) > 5 else ''})"
         )

@@ -47,7 +47,7 @@ def settle(model: Adapted, tokens: Tensor) -> None:
     out = _first_run(model, tokens)
     _tell_norms(model, tokens)
     seen = _look(model, tokens)
-    _check_same(seen.out, out, "with functions attached that only read, its predictions change")
+    _check_same(seen.out, out, "attaching functions that only read changes its predictions")
     _check_shapes(model, seen.values, tokens)
     _tell_used(model, tokens, out)
     for name, value in seen.values.items():

@@ -59,7 +59,7 @@ def sample(
     of_unit = own if unit is None else unit
     variance = float(of_unit.var(0).sum())
     if variance <= 1e-20:
-        raise InputError("its predictions do not vary, so there is no algorithm to tell")
+        raise InputError("its predictions do not vary, so no algorithm can be told from them")
     squares = []
     for each in theirs:
         apart = (own - each).square().sum(-1)

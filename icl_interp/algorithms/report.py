@@ -84,7 +84,7 @@ class AlgorithmReport:
         found = [f"The nearest rival is {self.nearest}: D = {place} of the variance."]
         found.append(self._how_near(float(first["low"]), float(first["high"])))
         found.append(
-            f"{len(self.excluded)} of {len(self.table)} rivals are further, beyond chance."
+            f"{len(self.excluded)} of {len(self.table)} rivals are farther away, beyond chance."
         )
         if self.tied:
             found.append(f"This sample cannot tell it from: {'; '.join(self.tied)}.")
@@ -156,11 +156,11 @@ def _designed(row: dict[str, Any]) -> str:
     """A design and its outcome, in words."""
     pair = f"{row['rival']} from {row['other']}"
     if row["nearer"] == designs.SAME:
-        return f"No prompts that are known here tell {pair}: as tuned, they predict the same."
+        return f"No prompts that are known here tell {pair} apart: as tuned, they predict the same."
     length = counted(row["examples"], "example")
     asked = (
-        f"Prompts that tell {pair}: {row['design']}, {length} (the two "
-        f"are {_number(row['apart'])} apart there). There the model is at "
+        f"Prompts that tell {pair} apart: {row['design']}, {length} (the two are "
+        f"{_number(row['apart'])} apart there). There the model is at "
         f"{_number(row['D to rival'])} and {_number(row['D to other'])}"
     )
     if row["nearer"] == designs.NEITHER:

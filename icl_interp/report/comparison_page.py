@@ -39,8 +39,8 @@ HOW = (
     "about one model: its interval says nothing about another seed."
 )
 SEEDS = (
-    "Models of one recipe differ in their seed alone. Counted are those to which the claim "
-    "applies. The range is that of the numbers which decide, from the lowest seed to the highest."
+    "Models of one recipe differ in their seed alone. Only models to which the claim applies are "
+    "counted. The range is that of the numbers that decide, from the lowest seed to the highest."
 )
 CURVES = (
     "The lines of all models in one panel, from the figure of that name in each report. A model "
