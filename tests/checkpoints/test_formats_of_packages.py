@@ -98,7 +98,7 @@ BROKEN = {
     "no format": ("ARCHIVE = 3", "its entry point names 3, not an icl_interp.checkpoints.formats"),
     "a name": (
         "from icl_interp.checkpoints.formats import gpt2\nARCHIVE = gpt2.FORMAT",
-        "there is already a format called 'GPT2Model between a read-in and a read-out'",
+        "there is a format called 'GPT2Model between a read-in and a read-out' already",
     ),
     "recognises": (
         "from icl_interp.checkpoints.formats import Format\n"

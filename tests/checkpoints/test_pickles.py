@@ -62,7 +62,7 @@ def check_never_executed(folder, marker, write, read):
 
 
 def refusing(source):
-    refuse(source, "is a pickle, which can run code when read")
+    refuse(source, "is a pickle, which can run code when it is read")
 
 
 def unpickling(source):

@@ -97,7 +97,7 @@ def test_what_is_no_safetensors_file_is_refused(tmp_path):
             weights.read(path)
     for zipped in (True, False):
         torch.save(make().state_dict(), path, _use_new_zipfile_serialization=zipped)
-        with pytest.raises(InputError, match="is a pickle, which can run code when read"):
+        with pytest.raises(InputError, match="is a pickle, which can run code when it is read"):
             weights.read(path)
 
 

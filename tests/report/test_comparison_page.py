@@ -167,8 +167,6 @@ def test_the_page_of_many_models_says_which_are_drawn():
     shown = Outline(without_scripts(comparison_page.render(many))).text
     said = "Lines of more than 6 models cannot be told apart, so only the first 6 are drawn."
     assert said in shown
-        "Lines of more than 6 models cannot be told apart, so only the first 6 are drawn." in shown
-    )
 
 
 def test_text_of_others_stays_text():

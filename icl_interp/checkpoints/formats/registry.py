@@ -104,7 +104,7 @@ def _checked(point: EntryPoint, format: Any, names: list[str]) -> Format:
             f"its entry point names {shown(format)}, not an icl_interp.checkpoints.formats.Format"
         )
     if format.name in names:
-        raise InputError(f"there is already a format called {format.name!r}: choose another name")
+        raise InputError(f"there is a format called {format.name!r} already: choose another name")
 
     def recognises(source: Any) -> bool:
         found = False

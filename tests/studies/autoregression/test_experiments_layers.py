@@ -189,7 +189,7 @@ def with_trend(ratio, ratios):
 @pytest.mark.parametrize(
     ("ratio", "ratios", "word", "crossed"),
     [
-        (4.0, {2: 0.3, 4: 1.2}, AGREES, "from 4 layers on"),
+        (4.0, {2: 0.3, 4: 1.2}, AGREES, "From 4 layers on"),
         (0.9, {2: 0.3, 4: 0.27}, DIFFERS, "Up to 4 layers"),
         (1.5, {2: 0.3, 4: 0.45}, OPEN, "Up to 4 layers"),
     ],

@@ -113,7 +113,7 @@ def test_the_effect_is_the_change_without_the_matrix_of_the_labels_variance():
 def test_remarks_tell_the_control_and_the_largest_cosine():
     remarks = claims.beside(stored(own=0.5, other=0.2), FACTS, {})
     assert "With later examples it is 0.20" in remarks.caveat
-    assert "can be 0.80 at most" in remarks.caveat
+    assert "can be at most 0.80" in remarks.caveat
 
 
 def lab_of(case):

@@ -180,7 +180,7 @@ def facts(task=TASK, **settings):
     [
         ({"attn_only": True}, "lacks one of them"),
         ({"mlp_only": True}, "lacks one of them"),
-        ({"keys": "labelled", "attention_dir": "bidirectional"}, "labelled examples alone"),
+        ({"keys": "labelled", "attention_dir": "bidirectional"}, "only labelled examples"),
     ],
 )
 def test_models_without_an_mlp_behind_attention_are_refused(settings, reason):

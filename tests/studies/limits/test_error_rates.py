@@ -368,7 +368,7 @@ def test_without_a_gap_the_next_degree_decides():
     for rate, expected in ((0.02, "supported"), (0.04, "inconclusive"), (0.06, "contradicted")):
         finding = judge(UNSEEN, results({1: 0.01, 2: 0.01, 3: rate}), known(one))
         assert finding.verdict == expected
-        assert "what lies outside" in said(finding)
+        assert "the next one above" in said(finding)
         assert "a degree above the largest trained on" in finding.scope
 
 

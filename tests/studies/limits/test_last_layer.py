@@ -287,10 +287,8 @@ def test_the_affine_read_out_decides_and_not_the_logit_lens():
 def test_the_gate():
     assert judge(results([0, 0.1, 0.2], control=0.1)).verdict == "inconclusive"
     assert judge(results([0, 0.1, 0.2]), known(r2=0.5)).verdict == "inconclusive"
-    assert (
-        "without a final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).scope
-    )
-    assert "without a final norm" not in judge(results([0, 0.1, 0.2])).scope
+    assert "has no final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).scope
+    assert "has no final norm" not in judge(results([0, 0.1, 0.2])).scope
 
 
 def test_who_cannot_be_asked():

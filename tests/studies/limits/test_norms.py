@@ -114,7 +114,7 @@ def test_arms_that_were_trained_otherwise_are_not_compared():
     rows = arm(**scaled()) + arm("no norm", training="longer", **scaled(0.3))
     finding = judged_on(BETTER_ID, {"seeds/functions": table(rows)}, known("no norm"))
     assert finding.verdict == "inconclusive"
-    assert "trained in 2 ways" in finding.reason
+    assert "trained in 2 different ways" in finding.reason
 
 
 def test_gates_of_learning():

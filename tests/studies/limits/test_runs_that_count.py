@@ -162,7 +162,7 @@ def test_a_run_whose_numbers_are_not_at_hand_is_left_out_and_named(claim):
 def check_unknown(claim):
     found = finding(claim, training="")
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith("Of 2 of the groups nothing says how they were trained")
+    assert found.reason.startswith("For 2 of the groups nothing says how they were trained")
 
 
 @pytest.mark.parametrize("claim", ARMS)

@@ -76,7 +76,7 @@ def test_the_paper_s_table_is_in_the_claimed_order():
     assert len(compared) == 9
     finding = density(TABLE_3)
     assert finding.verdict == "supported"
-    assert "trained on U(-a, a), a = 1, 5, 10, 5 seeds each." in finding.reason
+    assert "trained on U(-a, a), a = 1, 5, 10, and have 5 seeds each." in finding.reason
     assert answered(finding)
     rows = [row["errors, times"] for row in finding.details if "errors, times" in row]
     assert rows == [one.times.value for one in compared]

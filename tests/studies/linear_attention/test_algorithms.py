@@ -201,7 +201,7 @@ def test_depth_counts_steps():
 def test_a_model_that_is_like_none_is_called_so():
     found = judge("algorithm", layer(-BEST), learned=LEARNED)
     assert found.verdict in ("contradicted", "inconclusive")
-    assert "like none of them" in f"{found.reason} {found.scope}"
+    assert "resembles none of them" in f"{found.reason} {found.scope}"
 
 
 # ---- order ---------------------------------------------------------------------------------------
