@@ -16,10 +16,10 @@
 # A transformer was trained to learn functions from examples. Its prompt is
 # $x_1, f(x_1), x_2, f(x_2), \dots, x$, with a function $f$ that it has never seen, and it answers
 # with a prediction $\hat y$ of $f(x)$. The last input $x$ is called the *query*. Naim & Asher
-# (2025) make claims about such models: LayerNorm makes the prediction level off far from the data,
-# softmax attention turns into a hardmax (all attention on one token), the prompt is forgotten
-# there, and LayerNorm is the reason why such models fail far out. Which of these claims hold on
-# **these very weights**?
+# (2025) make four claims about such models far from the data. LayerNorm makes the prediction level
+# off. Softmax attention turns into a hardmax (all attention on one token). The prompt is forgotten.
+# And LayerNorm is the reason why such models fail. Which of these claims hold on **these very
+# weights**?
 #
 # The notebook takes about a minute and trains nothing.
 
@@ -48,8 +48,8 @@ model, task = checkpoint.model, checkpoint.task
 # %% [markdown]
 # ## One prompt
 # *What does the model get to see?* Here is one prompt: nineteen examples of a straight line, and a
-# query. The training data had inputs from -1 to 1 only. We ask at many queries, also outside of
-# that interval.
+# query. All inputs in training lay between -1 and 1. We ask at many queries, also outside of that
+# interval.
 
 # %%
 prompt = task.sample(1, torch.Generator().manual_seed(1))
@@ -76,8 +76,8 @@ figure.add_scatter(
 figure.update_layout(xaxis_title="query x", yaxis_title="value", legend={"y": 1.02})
 
 # %% [markdown]
-# *How to read it.* Inside the interval the answers lie on the line. Outside they leave it. What
-# happens farther out, and why?
+# *How to read it.* Inside the interval the answers lie on the line. Some way outside they leave it.
+# What happens farther out, and why?
 #
 # ## One call judges all claims
 # `analyze` measures the model and judges every claim that can apply to it.
@@ -87,8 +87,8 @@ report = icl_interp.analyze("affine", progress=False)
 report
 
 # %% [markdown]
-# A *finding* is what came out for one claim. Its verdict rests on a number with an interval, and on
-# a criterion that was fixed before anything was measured.
+# A *finding* is what came out for one claim. Its verdict rests on a number with a 95 % interval,
+# and on a criterion that was fixed before anything was measured.
 
 # %%
 finding = report["limits.layernorm_saturation"]
@@ -104,15 +104,16 @@ print("criterion:", finding.criterion.text)
 report.figures["far_query"]
 
 # %% [markdown]
-# *How to read it.* The dotted lines are the functions. The thin lines are the model's predictions.
-# Far out they all arrive at one value (orange), which follows from the weights alone: the prompt no
-# longer matters.
+# *How to read it.* Dotted lines are the functions, thin lines the model's predictions. Far out all
+# predictions come close to one value on each side (orange), which follows from the weights alone.
+# There the prompt moves them only a few thousandths as much as near the data. The function can
+# still be read off these small differences.
 #
-# *Is LayerNorm the cause?* LayerNorm divides each token's vector by its scale, which grows with the
-# query. We hold the scale of every norm at its value in distribution, at the query only. As a
-# control we do the same at the tokens of the context, where it should change nothing. The number is
-# the exponent of growth: -1 where the prediction levels off like $1/|x|$, 1 where it grows like
-# $|x|$.
+# *Is LayerNorm the cause?* LayerNorm divides each token's vector by its scale (the standard
+# deviation of its entries), which grows with the query. We hold the scale of every norm, at the
+# query only, at its value in distribution (for prompts drawn as in training). As a control we do
+# the same at the tokens of the examples, where it should change nothing. The number is the exponent
+# of growth: -1 where the prediction levels off like $1/|x|$, 1 where it grows like $|x|$.
 
 # %%
 causal = report["limits.layernorm_causes_saturation"].causal
@@ -127,10 +128,11 @@ for norm, exponent in causal["each norm alone"].items():
     print(f"only {norm:25} {exponent:+.3f}")
 
 # %% [markdown]
-# So the last LayerNorm alone makes the plateau.
+# So the last LayerNorm alone makes the plateau (the level at which the prediction stays).
 #
 # ## The cause of the plateau is not the cause of the failure
-# The paper concludes that LayerNorm is why the model fails. *Does the failure go away without it?*
+# The paper concludes that LayerNorm is why the model fails. *Does the failure go away when all
+# scales are held?*
 
 # %%
 print(report["limits.layernorm_causes_failure"].reason)
@@ -148,11 +150,12 @@ for finding in without.findings:
 without.figures["far_query"]
 
 # %% [markdown]
-# Without a norm the prediction becomes a straight line in each direction. The weights fix its
-# slope, and the prompt does not. So this model fails far out as well, in another way.
+# Without a norm the prediction becomes a straight line in each direction. The weights alone fix its
+# slope, and the prompt still moves its height. So this model fails far out as well, in another way.
 #
 # ## Look inside
-# The models have TransformerLens' hook names, weight names and cache.
+# The models have the hooks (places where activations can be read), the names of weights and the
+# cache of TransformerLens.
 
 # %%
 prompts = task.sample(256, torch.Generator().manual_seed(0))
@@ -161,8 +164,8 @@ with torch.no_grad():
 cache["blocks.2.attn.hook_pattern"].shape  # (prompt, head, query token, key token)
 
 # %% [markdown]
-# *What does the model lose if layer 0 attends to every token alike?* Interventions act inside a
-# `with` block and leave the model as it was.
+# *What does the model lose if layer 0 attends to every token alike?* Interventions change
+# activations inside a `with` block. They leave the model as it was.
 
 # %%
 from icl_interp.interventions import SwapPattern
@@ -180,8 +183,8 @@ with icl_interp.intervene(model, SwapPattern("uniform", heads=((0, 0), (0, 1), (
 print("afterwards     ", error())
 
 # %% [markdown]
-# Probes measure many prompts in constant memory, and `plot` draws what they return. *How does the
-# scale of each norm grow with the query?*
+# Probes read activations of many prompts in constant memory, and `plot` draws what they return.
+# *How does the scale of each norm grow with the query?*
 
 # %%
 far = icl_interp.probe(
@@ -190,7 +193,7 @@ far = icl_interp.probe(
 icl_interp.figures.plot(far["layernorm_scale.scale"], "Scale of each norm at the query")
 
 # %% [markdown]
-# *How to read it.* Both axes are logarithmic. Beyond 10 every scale grows in proportion to the
+# *How to read it.* Both axes are logarithmic. Beyond 100 every scale grows in proportion to the
 # query.
 #
 # *Are these the scales that the report judges by?* On the report's own prompts (`Bench.of`) they
@@ -213,7 +216,7 @@ print("largest difference", (logarithms - torch.from_numpy(shown.values)).abs().
 # ## Keep it
 # A report is one HTML page that opens offline, and JSON with every number. A saved report is judged
 # and drawn again without the model. `report.figure("far_query", width="column")` gives a figure the
-# size and the letters of a paper.
+# width and the letters of a paper's column.
 
 # %%
 import tempfile
@@ -225,9 +228,9 @@ print(again)
 
 # %% [markdown]
 # ## Exercise
-# Every prediction of `affine` ends at one value for inputs far below the training interval. Which?
-# Read it off the figure first, then compute it for one prompt of yours with the query at $x =
-# -10^6$. Put the number into `answer`.
+# For inputs far below the training interval every prediction of `affine` ends near one value.
+# Which? Read it off the figure first, then compute it for one prompt of yours with the query at
+# $x = -10^6$. Put the number into `answer`.
 #
 # <details><summary>Hint</summary>
 #
@@ -264,8 +267,8 @@ if answer is not None:
 #     answer = float(checkpoint.predict(prompt)[0, -1, 0])
 # ```
 #
-# One prompt is enough, since far out the prediction no longer depends on the prompt. That is what
-# the claim `limits.context_erased` says.
+# One prompt is enough, since so far out the prompt hardly moves the prediction. That is what the
+# claim `limits.context_erased` says.
 #
 # </details>
 

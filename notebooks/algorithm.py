@@ -16,7 +16,7 @@
 # A small transformer is trained to predict linear functions from examples in its prompt. It learns
 # to do so well. *How* does it do it: by gradient descent, by least squares, by something else? This
 # notebook trains a model with one layer and reads one step of gradient descent off its weights.
-# Then it asks a model with three layers and softmax, whose weights show nothing of the kind.
+# Then it asks the same of a model with three layers and softmax.
 #
 # It takes about a minute.
 
@@ -46,8 +46,8 @@ from icl_interp.training import recipes
 # %% [markdown]
 # ## A task with many answers
 # A prompt shows ten inputs $x_i$ with three coordinates, each with its label $y_i = w^\top x_i$,
-# and a query $x$. The weights $w$ are drawn anew for every prompt. Some ways to predict the label
-# of the query:
+# and a query $x$. The weights $w$ are drawn anew for every prompt. One can predict the label of the
+# query in several ways:
 #
 # * **One step of gradient descent.** Start at $\hat w = 0$ and take one step of size $\eta$ down
 #   half the mean squared error of the examples: $\hat w = \frac{\eta}{10} \sum_i y_i x_i$.
@@ -56,8 +56,8 @@ from icl_interp.training import recipes
 #   there are more examples than coordinates, so this is exact.
 #
 # ## Train one layer
-# The model is one layer of attention without softmax. The recipe `lsa_fixed` has it; what follows
-# changes single settings.
+# The model is one layer of attention without softmax. The recipe `lsa_fixed` (a stored
+# configuration) has it, and `changes` sets single settings anew.
 
 # %%
 changes = [
@@ -80,9 +80,9 @@ task
 
 # %% [markdown]
 # ## Ask which algorithm it is
-# `icl_interp.algorithm` compares the model with some thirty algorithms, its **rivals**. Those with
-# free numbers, such as the size of a step, get the numbers with which they come nearest to the
-# model on half of the functions. The distance on the other half is
+# `icl_interp.algorithm` compares the model with some thirty algorithms, its **rivals**. Some have
+# free numbers, such as the size of a step. On half of the functions these are fitted to the model's
+# predictions. The distance on the other half is
 #
 # $$D(f, g) = \frac{E\,(f - g)^2}{\mathrm{Var}\, f},$$
 #
@@ -95,10 +95,10 @@ print("\n".join(report.sentences()))
 
 # %% [markdown]
 # *How to read it.* Four rivals are left, and all are one step of descent. They differ in what is
-# free: one size (descent), a size for each coordinate (preconditioned, diagonal), or a whole matrix
-# (preconditioned, matrix). GD++ also changes the inputs after each step, which makes no difference
-# after the only one. As tuned they predict the same, so no prompt can tell them apart. Everything
-# else is excluded.
+# free. *Descent* has one size, *preconditioned, diagonal* a size for each coordinate, and
+# *preconditioned, matrix* a whole matrix. *GD++* also changes the inputs after each step, which
+# makes no difference after the only one. As fitted they predict the same, so no prompt can tell
+# them apart. Everything else is excluded.
 
 # %%
 for name in ("descent, 1 step", "descent, 2 steps", "least squares"):
@@ -120,10 +120,11 @@ size = float(P.diagonal().mean())
 print(f"step size: {size:.3f}")
 
 # %% [markdown]
-# It is. *Why this size, and not 1?* Ten examples say only roughly how inputs are spread. A step
-# that trusts them less is better on average. Theorem 4.1 of Zhang, Frei & Bartlett (2023) gives the
-# matrix with the least expected error, $\Gamma^{-1}$. For inputs like these it is a number times
-# the identity. With $d = 3$ coordinates and $n = 10$ examples the number is
+# $P$ is a multiple of the identity, up to a few thousandths, so the layer does one step. *Why this
+# size, and not 1?* Ten examples say only roughly how inputs are spread. A step that trusts them
+# less is better on average. Theorem 4.1 of Zhang, Frei & Bartlett (2023) gives the matrix with the
+# least expected error, $\Gamma^{-1}$. For inputs like these it is a number times the identity. With
+# $d = 3$ coordinates and $n = 10$ examples the number is
 #
 # $$\eta = \frac{1}{1 + (d + 1) / n} = 0.714 .$$
 
@@ -134,7 +135,7 @@ assert abs(size - float(best[0, 0])) < 0.02
 
 # %% [markdown]
 # ## What if the answer were two steps?
-# A tool that always says "one step" would have passed so far. So it is asked about a transformer
+# A tool that always says "one step" would have been right so far. So we ask it about a transformer
 # whose weights are set by hand: two layers that carry out two steps of descent.
 
 # %%
@@ -156,18 +157,21 @@ print("\n".join(usual.sentences()))
 usual.figure()
 
 # %% [markdown]
-# *How to read it.* On the right is the distance by the number of examples in the prompt. On the
-# left is the distance after every layer: a linear map, fitted on other functions, reads $f(x)$ off
-# the stream. If every layer took one step of descent, then the first block would end near to one
-# step and the second near to two.
+# *How to read it.* The left panel shows the distance after every layer. A linear map, fitted on
+# other functions, reads $f(x)$ off the stream (the query's vector, to which all layers add). The
+# right panel shows the distance of the model's predictions by the number of examples in the prompt.
+#
+# If every layer took one step of descent, then the first block (depth 1 in the table) would end
+# near to one step and the second near to two.
 
 # %%
 shown = ["zero", "descent, 1 step", "descent, 2 steps", "descent, 3 steps", "least squares"]
 usual.by_layer.sel(statistic="value", rival=shown).to_pandas().T.round(2)
 
 # %% [markdown]
-# It is not so. After one block the stream still says nearly 0 (the rival *zero*), far from one
-# step. After two blocks the stream is as near to least squares as to two steps.
+# The layers do not take one step each. After one block the stream still says nearly 0 (the rival
+# *zero*), far from one step. After two blocks the stream is as near to least squares as to two
+# steps.
 #
 # Is it least squares, then? Two predictors can agree on the prompts of training and still differ in
 # how they use the examples. The **hat row** of a prompt holds the derivative of the prediction with
@@ -180,13 +184,14 @@ print(f"predictions: D = {row['D']:.4f} [{row['low']:.4f}, {row['high']:.4f}]")
 print(f"hat rows:    D = {row['hat']:.2f} [{row['hat, low']:.2f}, {row['hat, high']:.2f}]")
 
 # %% [markdown]
-# The predictions agree to a fraction of a percent. The hat rows do not agree. A change of a
-# *single* label leads out of the prompts of training, since the labels are then no linear function
-# of the inputs any more. There the model does something else than least squares. So "it does least
-# squares" is true of its predictions in distribution, and of no more than that.
+# The predictions agree to a fraction of a percent. The hat rows do not agree. When a *single* label
+# changes, the labels are no longer a linear function of the inputs, as they are in training. There
+# the model does something else than least squares. So "it does least squares" is true of its
+# predictions in distribution (on prompts drawn as in training), and of no more than that.
 #
-# Prompts that tell two given rivals apart can be asked for, too. The two rivals alone choose the
-# prompts, and then the model is asked:
+# One can also ask for prompts that tell two given rivals apart. The rivals alone choose the
+# prompts, and then the model is asked. Newton's inverse is least squares with a matrix that is
+# inverted step by step.
 
 # %%
 rival = "Newton's inverse, 6 iterations"
@@ -202,9 +207,9 @@ print(f"nearer to: {asked['nearer']}")
 #
 # ## Published claims
 # `icl_interp.analyze` judges what papers say of such models, by rules that were fixed beforehand.
-# Two of the claims fit here. `gradient_descent.steps`: a model of $L$ layers does $L$ steps of
-# descent (von Oswald et al., 2023, and Ahn et al., 2023). `linear_attention.algorithm`: the model
-# does one preconditioned step.
+# Two of the claims fit here. `gradient_descent.steps` says that a model of $L$ layers does $L$
+# steps of descent (von Oswald et al., 2023, and Ahn et al., 2023). `linear_attention.algorithm`
+# says that the model does one preconditioned step (its size is a matrix).
 
 # %%
 claims = ["gradient_descent.steps", "linear_attention.algorithm"]
@@ -246,7 +251,7 @@ if answer is not None:
 # answer = 1 / (1 + (3 + 1) / 40)
 # ```
 #
-# That is 0.909. With very long prompts the size goes to 1: then one step of size 1 is least
+# That is 0.909. With very long prompts the size goes to 1. One step of size 1 is then least
 # squares, because the mean of $x_i x_i^\top$ is the identity.
 #
 # </details>

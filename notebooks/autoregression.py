@@ -15,12 +15,12 @@
 #
 # A model sees the first states of a path, $s_0, s_1, \dots, s_t$, and has to say the next one. Each
 # state is the one before it times a matrix, $s_{t+1} = W s_t$. The matrix is new in every prompt,
-# so the weights cannot hold it: it has to be estimated from the prompt. Nothing else is asked, as
-# in a language model: the prediction of the next token, at every token.
+# so the weights cannot hold it: it has to be estimated from the prompt. As in a language model, the
+# only task is to predict the next token, at every token.
 #
-# Sander, Giryes, Suzuki, Blondel & Peyré (2024) find the best weights of one layer of
-# *linear* attention (attention without the softmax) in closed form. This notebook looks at one path
-# first, builds their layer by hand, lets gradient descent look for it, and then asks what trained
+# Sander, Giryes, Suzuki, Blondel & Peyré (2024) find the best weights of one layer of *linear*
+# attention (attention without the softmax) in closed form. This notebook looks at one path first,
+# builds their layer by hand, lets gradient descent look for it, and then asks what trained
 # transformers do. It runs in about a minute and trains no transformer.
 
 # %%
@@ -89,13 +89,13 @@ figure.update_yaxes(range=[-1.35, 1.35])
 finish(figure, 960, 380, legend=False)
 
 # %% [markdown]
-# The numbers count the states; the star is the state that is asked for. In each plane every step
-# turns by the same angle. So two states in a row show all that there is to know: turn the last
+# The numbers count the states, and the star is the state that is asked for. In each plane every
+# step turns by the same angle. So the last two states show all that one has to know: turn the last
 # state once more by the angle between them.
 #
-# A plane with two coordinates is a complex number $z$, and a rotation multiplies it by a number
-# $\lambda$ of size 1. From two states in a row $\lambda = s_t \overline{s_{t-1}}$ (the bar is the
-# complex conjugate), and the next state is $\lambda s_t$.
+# A plane with two coordinates can be read as a complex number $z$, and a rotation multiplies it by
+# a number $\lambda$ of size 1. From two states in a row $\lambda = s_t \overline{s_{t-1}}$ (the bar
+# is the complex conjugate, and all states have size 1). The next state is $\lambda s_t$.
 
 # %%
 path = complex_states(states)  # (point, plane)
@@ -110,14 +110,14 @@ print("the true one:      ", complex_states(target).numpy().round(3))
 # $$\sum_{h} \sum_{t \le T} P_{T t}\; \langle s_{T-1}, A_h s_t \rangle \; B_h s_t .$$
 #
 # It is attention: $\langle s_{T-1}, A_h s_t \rangle$ is the score of key $t$ for head $h$, with the
-# state *before* the last as the query. $B_h s_t$ is the value. There is no softmax; instead each
+# state *before* the last as the query. $B_h s_t$ is the value. There is no softmax. Instead each
 # score is multiplied by a number $P_{Tt}$ that depends on the positions alone. $A_h$ and $B_h$ are
 # diagonal matrices.
 #
 # Proposition 3 says what the best weights are when there are as many heads as coordinates. All
 # weight lies on the last state, $P_{TT} = 1$, and head $h$ has a single 1 in $A_h$ and $B_h$, at
-# coordinate $h$. Then head $h$ computes $\overline{s_{T-1}}\, s_T\, s_T$ in its coordinate: the
-# rule from above.
+# coordinate $h$. Then head $h$ computes $\overline{s_{T-1}}\, s_T\, s_T$ in its coordinate, which
+# is the rule from above.
 
 # %%
 A, B, _ = theory.unitary_heads(3, n_tokens=10)
@@ -130,7 +130,7 @@ error = (predicted[1:-1] - path[2:]).abs().max()
 print(f"largest error at any state but the first two: {float(error):.1e}")
 
 # %% [markdown]
-# The same layer is contained in the package's transformer: one complex head becomes two real ones.
+# The package's transformer contains this layer. One complex head becomes two real ones.
 
 # %%
 model = unit.to_transformer()
@@ -144,9 +144,10 @@ print(
 # %% [markdown]
 # ## Does gradient descent find it?
 # *These weights are the best. Does training from small random weights end there?* The loss of this
-# layer is known exactly: it is a polynomial in $C = B^\top A$ and in the row $p$ of $P$. So we can
-# follow gradient flow (gradient descent with steps that tend to 0) without any sampling. A loss of
-# 1 is that of predicting 0.
+# layer is known exactly: it is a polynomial in $C = B^\top A$ and in the last row $p$ of $P$. (Row
+# $h$ of $A$ is the diagonal of $A_h$, and likewise for $B$.) So we can follow gradient flow
+# (gradient descent with steps that tend to 0) without any sampling. A loss of 1 is that of
+# predicting 0.
 
 # %%
 d, n_tokens = 3, 8
@@ -169,7 +170,7 @@ finish(figure, 620, 340, legend=False)
 
 # %% [markdown]
 # All five runs reach 0. Where do they end? Proposition 3 says $p_T\, C = I$, the identity matrix,
-# and $p_t = 0$ for all other positions.
+# and $p_t = 0$ for all other positions. The figure shows the last run.
 
 # %%
 C, p = flow.values[-1].T @ flow.queries[-1], flow.positions[-1]
@@ -181,9 +182,9 @@ figure.update_xaxes(title="key", row=1, col=2)
 finish(figure, 760, 340, legend=False)
 
 # %% [markdown]
-# They do. The identity of the heads can be anything: only the product $C$ of all heads counts. What
-# follows is that the key diagonal $a_h$ and the value diagonal $b_{h'}$ of *different* heads are
-# orthogonal. This is the orthogonality of heads that the paper speaks of.
+# It ends where the proposition says. Single heads are not fixed by this, since only the product $C$
+# of all heads counts. But from $p_T\, B^\top A = I$ follows $p_T\, A B^\top = I$: the diagonals
+# $a_h$ and $b_{h'}$ of *different* heads are orthogonal, as the paper says.
 
 # %%
 products = theory.head_products(flow.queries[-1], flow.values[-1]).products
@@ -192,9 +193,10 @@ print("p_T a_h . b_h', row h:\n", (p[-1] * products).numpy().round(3))
 # %% [markdown]
 # ## Fewer heads
 # *Are as many heads as coordinates needed?* In general yes. But eigenvalues of a real rotation come
-# in pairs $\lambda$ and $\overline\lambda$. Then $d / 2$ heads suffice, if they also look at the
-# state before the last: $2 \cos(\theta) R
-# - I = R^2$ for a rotation $R$ by $\theta$ (Lemma 3).
+# in pairs $\lambda$ and $\overline\lambda$. Then $d / 2$ heads suffice for $d$ coordinates, if they
+# also look at the state before the last. Lemma 3 uses that for a rotation $R$ by $\theta$
+#
+# $$R^2 = 2 \cos(\theta)\, R - I .$$
 
 # %%
 layer = theory.orthogonal_heads(4, n_tokens=6)
@@ -235,14 +237,14 @@ figure.update_yaxes(
 finish(figure, 560, 360, legend=False)
 
 # %% [markdown]
-# Each dot is a start. Weights that work exist for two heads; they are found from few starts.
-# *Enough heads to represent the rule* and *enough heads to learn it* are two numbers.
+# *How to read it.* Each dot is a start. Weights that work exist for two heads, but few starts find
+# them. So it takes more heads to *learn* the rule than to *represent* it.
 
 # %% [markdown]
 # ## What a trained transformer does
 # *Does a transformer that is trained on samples find the same?* `autoregression_rotations` has six
-# real heads of linear attention on these rotations, and all its matrices are free. It predicts
-# almost without error:
+# real heads of linear attention on these rotations, and its matrices need not be diagonal. It
+# predicts almost without error:
 
 # %%
 error = checkpoint.provenance["in_distribution"]
@@ -273,9 +275,10 @@ for finding in report.findings:
 
 # %% [markdown]
 # The model predicts as well as the paper's layer and does not do what that layer does. Look at the
-# heat map again: every query puts its weight on one key, the *second* state $s_1$. All paths of
-# this task start at $s_0 = 1$ (in complex coordinates), so $s_1 = W s_0$ shows the eigenvalues
-# themselves. No ratio of two states is needed: the model multiplies the last state by $s_1$.
+# heat map again (entries above the diagonal are never used). Every query after the first puts its
+# weight on one key, the *second* state $s_1$. All paths of this task start at $s_0 = 1$ (in complex
+# coordinates), so $s_1 = W s_0$ shows the eigenvalues themselves. No ratio of two states is needed:
+# the model multiplies the last state by $s_1$.
 
 # %%
 share = P.tril().square() / P.tril().square().sum(1, keepdim=True)
@@ -285,16 +288,16 @@ print(
 )
 
 # %% [markdown]
-# The paper asks for diagonal $A_h$ and $B_h$; there the best weights are what Proposition 3 says. A
-# transformer with free matrices has more ways, and training took another one. The verdict on the
-# map shows it by an intervention: the last state is replaced by that of another path, which no
-# training prompt ever showed. A model that turns the last state by the ratio of the last two would
-# follow it.
+# The paper asks for diagonal $A_h$ and $B_h$. For these, the best weights are what Proposition 3
+# says. A transformer with free matrices has more ways, and training took another one. The first
+# verdict above shows it by an intervention: the last state is replaced by that of another path,
+# unlike in any training prompt. A model that turns the last state by the ratio of the last two
+# would follow it. This one does not.
 
 # %% [markdown]
 # ## With softmax
-# *Is softmax any worse?* `autoregression_rotations_softmax` is the same model, trained in the same
-# way, with softmax in the place of the linear scores.
+# *Does softmax do as well?* `autoregression_rotations_softmax` is the same model, trained in the
+# same way, with softmax in the place of the linear scores.
 
 # %%
 sample = task.sample(256, torch.Generator().manual_seed(5))
@@ -312,18 +315,19 @@ figure.update_yaxes(title="mean squared error", type="log", exponentformat="powe
 finish(figure, 720, 380)
 
 # %% [markdown]
-# After one state nothing can be known. From the second on the linear model is exact up to its
-# training; the softmax model stays orders of magnitude above it. The rule multiplies three states,
-# $\overline{s_{T-1}} s_T s_T$. Linear attention multiplies three states; softmax attention averages
-# states.
+# *How to read it.* After one state nothing can be known about $W$. From the second on the linear
+# model has almost no error, and the softmax model stays orders of magnitude above it. The rule
+# multiplies three states, $\overline{s_{T-1}} s_T s_T$. Linear attention multiplies three states as
+# well (query, key, value). Softmax attention averages states.
 
 # %% [markdown]
 # ## Many layers against gradient descent
-# *What if matrices do not commute?* For general orthogonal matrices one ratio is not enough: the
-# prompt has to determine a whole matrix. The classical way is gradient descent on the errors of the
-# prompt, $\frac12 \sum_t |s_t - W s_{t-1}|^2$. How many steps of it is a layer worth? We compare a
-# transformer of two layers (softmax, MLP, norms; tokens that hold $s_t$ and $s_{t-1}$) with
-# gradient descent from $W = 0$, each number of steps with the step size that is best for it.
+# *What if matrices do not commute, as the rotations above do?* For general orthogonal matrices one
+# ratio is not enough: the prompt has to determine a whole matrix. The classical way is gradient
+# descent on the errors of the prompt, $\frac12 \sum_t |s_t - W s_{t-1}|^2$. How many steps of it is
+# a layer worth? We compare a transformer of two layers with gradient descent from $W = 0$. The
+# transformer has softmax, MLPs, norms, and tokens that hold $s_t$ and $s_{t-1}$. Each number of
+# steps has the step size that is best for it.
 
 # %%
 deep = icl_interp.load("autoregression_full_2")
@@ -364,11 +368,14 @@ figure.update_yaxes(title="mean squared error", type="log", exponentformat="powe
 finish(figure, 760, 400)
 
 # %% [markdown]
+# *How to read it.* From four states on the two layers err less than eight steps of gradient
+# descent.
+#
 # ## Exercise
 # The rule $\overline{s_{T-1}}\, s_T\, s_T$ holds where every step keeps the size of a state. Let
-# $|\lambda|$ be other than 1: a path $z_{t+1} = \lambda z_t$ that shrinks or grows. Write the rule
-# that still gives the next state from the last two. Put a function of a path, (point, plane),
-# complex, into `answer`.
+# $|\lambda|$ be other than 1, so that a path $z_{t+1} = \lambda z_t$ shrinks or grows. Write the
+# rule that still gives the next state from the last two. Put a function of a path, a complex tensor
+# (point, plane), into `answer`.
 #
 # <details><summary>Hint</summary>
 #
@@ -409,15 +416,15 @@ if answer is not None:
 # answer = next_state
 # ```
 #
-# Dividing by a number is multiplying by its conjugate and dividing by the square of its size,
-# which is 1 for a rotation. A layer of linear attention multiplies but does not divide, so it can
-# do this for rotations only.
+# Dividing by a number is multiplying by its conjugate and dividing by the square of its size. For
+# the states above this size is 1. A layer of linear attention multiplies but does not divide, so it
+# can follow the rule for rotations only.
 #
 # </details>
 
 # %% [markdown]
 # ## More to try
-# `autoregression_states` sees plain states and has to build the pairs $(s_t, s_{t-1})$ itself
-# (Lemma 1: heads that look at the position before). Analyse it with the claim
+# `autoregression_states` sees plain states and has to build the pairs $(s_t, s_{t-1})$ itself, with
+# heads that look at the position before (Lemma 1). Analyse it with the claim
 # `autoregression.augmented_tokens`. Which head looks back? Then switch that head off with
 # `icl_interp.interventions.AblateHeads.zero` and plot the error against the number of states seen.

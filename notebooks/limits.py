@@ -14,10 +14,10 @@
 # # The limits of in-context learning, on small models
 #
 # Naim & Asher (2025), *Analyzing limits for in-context learning*, train transformers on polynomials
-# and ask where they fail, and why. This notebook walks through their study on the bundled models:
-# what they can do in distribution, how they fail outside, and what LayerNorm and softmax have to do
-# with it. Nothing is trained here. Numbers are measured as you run the cells, or read from the
-# results that come with the package (`icl-interp reproduce` measures them again).
+# and ask where they fail, and why. This notebook walks through their study on the bundled models.
+# What can they do in distribution (on prompts drawn as in training)? How do they fail outside, and
+# what do LayerNorm and softmax have to do with it? Nothing is trained here. Numbers are measured as
+# you run the cells, or come with the package (`icl-interp reproduce` measures these again).
 
 # %%
 # Installs the package where it is missing: from a wheel beside this notebook, which `make dist`
@@ -53,14 +53,16 @@ def kept(name: str) -> dict:
 
 # %% [markdown]
 # ## In distribution (section 4)
-# An affine function, twenty points a prompt. Errors of the model beside least squares, which is
-# exact, and beside predicting 0. The error rate puts these two at 0 and 1.
+# The functions are straight lines, and a prompt shows twenty points. The table compares the model
+# with least squares, which is exact here, and with predicting 0. The *error rate* is the error
+# divided by the gap between the errors of these two. It is 0 for least squares and 1 for
+# predicting 0.
 
 # %%
 print(icl_interp.evaluate(affine))
 
 # %% [markdown]
-# Attention does it: the same network without attention learns nothing, without MLPs it learns
+# Attention does it: the same network without attention learns nothing, and without MLPs it learns
 # nearly as well.
 
 # %%
@@ -70,9 +72,9 @@ for name in ("affine_mlp_only", "affine_attn_only", "affine"):
 
 # %% [markdown]
 # ## Out of distribution (Table 1)
-# Coefficients from $U(-\sigma, \sigma)$; both models were trained at $\sigma = 1$. The functions
-# are the same for both, so errors are compared function by function: a gap of this size would drown
-# in the sampling error otherwise.
+# Coefficients now come from $U(-\sigma, \sigma)$, uniform from $-\sigma$ to $\sigma$. Both models
+# were trained at $\sigma = 1$. They see the same functions, so errors are compared function by
+# function. Otherwise the sampling error would hide a gap of this size.
 
 # %%
 errors = evaluation.shifted(
@@ -91,25 +93,28 @@ for sigma in (1, 4, 10):
     )
 
 # %% [markdown]
-# The whole table, with several seeds of each model, beside the paper's numbers (crosses). Its
-# conclusion, that a model without LayerNorm is better, is about a gap this small; that both fail is
-# not.
+# The next figure has the whole table, with five runs of each model. Crosses are the paper's
+# numbers, from which it concludes that a model without LayerNorm is better.
 
 # %%
 kept("limits.table1")["errors"]
 
 # %% [markdown]
+# *How to read it.* The gap between the models is small, and it stays open which is better. Both
+# fail: as $\sigma$ grows, their errors come close to that of predicting 0.
+#
 # ## Degree by degree (Observation 1, Figure 3)
-# The error rate climbs in the same way for every degree, as the paper says. In distribution the
-# degrees differ.
+# One model was trained for each degree of polynomials. As $\sigma$ grows, the error rate climbs in
+# the same way for every degree, as the paper says. In distribution the degrees differ.
 
 # %%
 kept("limits.figure3")["rates"]
 
 # %% [markdown]
 # ## Boundary values (section 5, Figure 4)
-# Fix a context and let the query alone go far. With LayerNorm the output levels off, within a band
-# that the weights alone certify; at which value, they say too.
+# Fix the examples of a prompt and let the query alone go far. With LayerNorm the prediction levels
+# off. The weights alone give a band that holds every prediction, and the value at which it levels
+# off.
 
 # %%
 report = icl_interp.analyze(
@@ -120,13 +125,20 @@ for finding in report.findings:
 report.figures["far_query"]
 
 # %% [markdown]
+# *How to read it.* Each thin line is a prompt. The predictions stay in the band (green) and end at
+# the values that the weights give (orange).
+#
 # ## Where is the prediction formed? (appendix F, Figure 8)
-# The logit lens reads a prediction after each block. The paper finds it in the last one.
+# The *logit lens* applies the model's own read-out after each block, as if the later blocks did not
+# exist. The paper finds that the last block forms the prediction.
 
 # %%
 kept("limits.figure8")["layers"]
 
 # %% [markdown]
+# *How to read it.* The right panel has R² over many functions. The lens reads almost the whole
+# prediction before the last block (after block 1).
+#
 # ## Is it a known algorithm? (section 6)
 # How far are the model's predictions from those of classical algorithms, in distribution? Distances
 # are relative to the mean square of the truth.
@@ -142,24 +154,35 @@ for name, algorithm in baselines.classical(affine.task).items():
     print(f"{name:30} {distance:.2g}")
 
 # %% [markdown]
+# *How to read it.* The model predicts nearly what least squares does. (Bayes over degrees is the
+# best guess if the degree is unknown.)
+#
 # ## What theory says (appendix G.1)
-# One attention layer on scalar tokens, far out: by the sign of its score coefficient alpha a head
-# attends to the query itself, to the extreme token, or to all alike. Two of the three limits that
-# the paper prints are not what its formula gives. On the first layer of the model trained without
-# LayerNorm:
+# Take one attention layer whose tokens are single numbers. The score of the query $x$ with a token
+# $x_j$ is $\alpha\, x\, x_j$, with a number $\alpha$ (alpha) for each head. Far out a head with
+# $\alpha > 0$ attends to the query itself, with $\alpha < 0$ to the extreme token on the other
+# side, and with $\alpha = 0$ to all alike. Two of the three limits that the paper prints are not
+# what its formula gives. Here they are tested on the first layer of the model without LayerNorm:
 
 # %%
 kept("limits.appendix_g")["gaps"]
 
 # %% [markdown]
+# *How to read it.* Lines are distances from a limit, so a right one falls or lies at the bottom.
+# The exact limits (blue) do so in each panel, those of the paper (orange) only in the first.
+#
 # ## Does anything help? (section 6)
-# The paper closes with advice: constrain embeddings, revise the scoring function. Eight models that
-# differ in one such respect, trained and measured alike:
+# The paper closes with advice: constrain embeddings, revise the scoring function (how scores become
+# attention weights). A baseline and seven models that each differ from it in one such respect were
+# trained and measured alike:
 
 # %%
 kept("limits.remedies")["side_by_side"]
 
 # %% [markdown]
+# *How to read it.* A row is a model, and the dotted line is the baseline. Some changes help
+# somewhere. None helps far out: with the query at $10^4$ all models err as much as predicting 0.
+#
 # ## Everything at once
 # `icl_interp.analyze("affine")` judges all registered claims, these and more. Each of the following
 # is reproduced by `icl-interp reproduce ID`:
@@ -171,9 +194,9 @@ for name in icl_interp.experiments.names():
 
 # %% [markdown]
 # ## Exercise
-# Coefficients from $U(-4, 4)$ instead of $U(-1, 1)$: what is the error of `affine`, relative to
-# that of predicting 0? Guess first: R² in distribution is above 0.99. Then measure it and put the
-# ratio into `answer`.
+# Take coefficients from $U(-4, 4)$ instead of $U(-1, 1)$. What is the error of `affine`, relative
+# to that of predicting 0? Guess first: R² in distribution is above 0.99. Then measure it and put
+# the ratio into `answer`.
 #
 # <details><summary>Hint</summary>
 #
@@ -213,7 +236,7 @@ if answer is not None:
 # answer = float(mine / zero)
 # ```
 #
-# In distribution the ratio is below 0.01. Functions of the same kind, only four times as steep,
-# cost most of what the model has learned.
+# In distribution the ratio is below 0.01. Functions that are only four times as steep make it many
+# times as large.
 #
 # </details>

@@ -13,10 +13,11 @@
 # %% [markdown]
 # # Linear self-attention: a trained layer against its theory
 #
-# Zhang, Frei & Bartlett (2023) solve one layer of linear self-attention that learns linear
-# regression in context: where gradient flow ends, how fast, and what error is left. Here their
-# formulas meet trained weights, the slides' misprint meets a measurement, and a softmax model meets
-# prompts longer than it has ever seen.
+# Zhang, Frei & Bartlett (2023) study one layer of linear self-attention (attention without softmax)
+# that learns linear regression in context. They prove where gradient flow (gradient descent with
+# steps that tend to 0) ends, how fast it gets there, and what error is left. Here trained weights
+# are compared with their formulas. Then we measure what Wu's slides on the paper (2025) misprint,
+# and show a softmax model longer prompts than it has ever seen.
 
 # %%
 # Installs the package where it is missing: from a wheel beside this notebook, which `make dist`
@@ -39,9 +40,12 @@ from icl_interp.theory import linear_attention as theory
 
 # %% [markdown]
 # ## Training ends where Theorem 4.1 says
-# A transformer with linear scores was trained by Adam from random weights. All that its predictions
-# depend on is one matrix, $P = u U$, which is read off exactly. The theorem's is
-# $\Gamma^{-1}$ - not $\Lambda^{-1}$, because prompts are short.
+# A transformer with linear scores was trained by Adam from random weights. From $N$ examples
+# $(x_i, y_i)$ it predicts $\frac{1}{N} \sum_i y_i\, x_i^\top P\, x$ for a query $x$, so its
+# predictions depend on one matrix, $P = u\, U$. Here $U$ makes the scores of inputs, and the number
+# $u$ is the weight of labels in the output. We read $P$ off the weights exactly. The theorem says
+# $P = \Gamma^{-1}$ with $\Gamma = (1 + 1/N)\, \Lambda + \mathrm{tr}(\Lambda)/N\, I$, where
+# $\Lambda$ is the covariance matrix of the inputs. For long prompts it would be $\Lambda^{-1}$.
 
 # %%
 layer = icl_interp.load("lsa_fixed")
@@ -53,8 +57,9 @@ print("of Gamma^-1        ", best.diagonal().numpy().round(3))
 print("of Lambda^-1       ", (1 / Lambda.diagonal()).numpy().round(3))
 
 # %% [markdown]
-# The flow itself, integrated exactly from the theorem's start, and the exponential bound of Lemma
-# 5.4: true, and loose.
+# Next is the flow itself, integrated exactly from the theorem's start. Its *excess* is the loss
+# above the least possible one, and Lemma 5.4 bounds it by an exponential. The bound holds, but the
+# excess is far below it:
 
 # %%
 theta = torch.eye(len(Lambda), dtype=torch.float64) / len(Lambda) ** 0.25
@@ -68,9 +73,9 @@ for t, U, u, b in zip(times, path.matrices, path.scalars, bound, strict=True):
 
 # %% [markdown]
 # ## The error that is left, and a lost 1/M
-# Theorem 4.2 gives the error on prompts of $M$ examples. As the slides print it, one term has lost
-# its factor $1/M$: then more examples would not help. The results of a larger run come with the
-# package.
+# Theorem 4.2 gives the error on prompts of $M$ examples. In the slides one of its terms has lost
+# the factor $1/M$. If that were right, more examples would not help. The results of a larger run
+# come with the package.
 
 # %%
 from icl_interp.experiments import results
@@ -79,10 +84,12 @@ from icl_interp.figures.reproductions import draw
 draw("linear_attention.risk_formula", results("linear_attention.risk_formula"))["risk"]
 
 # %% [markdown]
+# *How to read it.* The measured errors (dots and diamonds) lie on the formula with $1/M$.
+#
 # ## Shifts: the query may move, the covariates may not
-# Scale every $x$ by $c$: least squares would not notice, the layer multiplies its predictions. For
-# long training prompts by $c^2$, as the slides say; at $N = 20$ by less, and exactly by the
-# formula.
+# Covariates are the inputs $x$. If all of them are scaled by $c$, least squares stays exact, but
+# the layer multiplies its predictions. For long training prompts the factor is $c^2$, as the slides
+# say. At $N = 20$ it is smaller, and the formula gives it exactly.
 
 # %%
 for c in (1, 2, 3):
@@ -96,8 +103,9 @@ for c in (1, 2, 3):
     )
 
 # %% [markdown]
-# Where every prompt has a covariance of its own, the best a layer can do is to shrink: by 1/3 for
-# long prompts and Exponential(1) entries (Theorem 4.5). So does the trained one.
+# Where every prompt has a covariance of its own, the best a layer can do is to shrink its
+# predictions. For long prompts and Exponential(1) entries it shrinks them to 1/3 of the truth
+# (Theorem 4.5). The trained layer shrinks as the theorem says for its length:
 
 # %%
 random = icl_interp.load("lsa_random")
@@ -108,9 +116,9 @@ print("limit      ", theory.random_limit(moments).numpy().round(3))
 
 # %% [markdown]
 # ## A trap that the assumption hides
-# The theorems start with $w_{21} = 0$. From large random weights this layer was trained into a
-# stationary point of rank one: it answers through $w_{21}$ alone, and one direction of the input is
-# lost.
+# The theorems start with $w_{21} = 0$. These weights let labels into the scores and inputs into the
+# output. From large random weights this layer was trained into a stationary point (the gradient
+# is 0) of rank one: it answers through $w_{21}$ alone, and one direction of the input is lost.
 
 # %%
 trap = icl_interp.load("lsa_trap")
@@ -122,9 +130,9 @@ print("minimum\n", where.product.numpy().round(3))
 
 # %% [markdown]
 # ## Beyond the trained length
-# A softmax model was trained on prompts of up to 14 examples and has position vectors for 28.
-# Beyond 14 its error jumps. Is it the position vectors that training never reached? Replace only
-# those.
+# A softmax model was trained on prompts of up to 14 examples, and it has position vectors for 28.
+# Beyond 14 examples its error jumps. Is it the position vectors that training never reached? We
+# replace only those.
 
 # %%
 from icl_interp.studies.linear_attention.experiments.length import with_positions
@@ -146,10 +154,10 @@ for name, model in models.items():
     print(f"{name:18}", *(f"{e:6.3f}" for e in error[10:20]))
 
 # %% [markdown]
-# The jump is the positions' doing: the last trained vectors in place of the untrained ones remove
-# nearly all of it, and a model without positions has none (but is worse where the other is at
-# home). The mean of the trained vectors does not: tokens that share a position can no longer be
-# told apart. All edits, test laws and intervals:
+# *How to read it.* The untrained position vectors cause the jump: with the last trained ones in
+# their place, nearly all of it is gone. The mean of the trained vectors removes only a part. A
+# model that was trained without positions has no jump, but up to 14 examples it errs more. The next
+# figure shows all replacements:
 
 # %%
 draw("linear_attention.length_spike", results("linear_attention.length_spike"))["positions"]
@@ -157,8 +165,8 @@ draw("linear_attention.length_spike", results("linear_attention.length_spike"))[
 # %% [markdown]
 # ## All of it again
 # `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`,
-# `.risk_formula`, `.shifts`, `.trap`) runs the experiments; what they said at scale "small" is
-# kept:
+# `.risk_formula`, `.shifts`, `.trap`) runs the experiments. The package keeps what they said at the
+# scale "small":
 
 # %%
 from icl_interp.experiments import names, record
@@ -177,8 +185,8 @@ for name in (name for name in names() if name.startswith("linear_attention.")):
 #
 # <details><summary>Hint</summary>
 #
-# `theory.prediction_slope(P, c**2 * Lambda)` is the factor. It grows with $c$, so halve an
-# interval.
+# `theory.prediction_slope(P, c**2 * Lambda)` is the factor. It grows with $c$, so halve an interval
+# again and again.
 #
 # </details>
 

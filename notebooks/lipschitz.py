@@ -20,8 +20,8 @@
 #
 # Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) say what one layer of softmax attention
 # learns here: a window around the query, as wide as the functions it was trained on allow. This
-# notebook looks at one prompt and one window first, and then asks how far their statements hold. It
-# runs in about a minute and trains nothing.
+# notebook follows Mokhtari's slides on their paper. It looks at one prompt and one window first,
+# and then asks how far the statements hold. It runs in about a minute and trains nothing.
 
 # %%
 # Installs the package where it is missing: from a wheel beside this notebook, which `make dist`
@@ -171,10 +171,10 @@ figure.update_yaxes(title="weight of the point", rangemode="tozero", row=1, col=
 finish(figure, 900)
 
 # %% [markdown]
-# On the left each point has an area in proportion to its weight. Points near the query count,
-# points on the other side do not. On the right the same weights against the angle: they lie on the
-# dashed curve, $e^{w \cos(\text{angle})}$ up to a constant, with one number $w$. The dotted line is
-# $1/n$, the weight that every point has in a plain mean.
+# On the left the area of each point is in proportion to its weight. Points near the query count,
+# points on the other side do not. On the right are the same weights against the angle to the query.
+# They lie on the dashed curve, $e^{w \cos(\text{angle})}$ up to a constant factor, with one number
+# $w$. The dotted line is $1/n$, the weight that every point has in a plain mean.
 #
 # The curve means that $M = w I$, with $I$ the identity matrix. Training was free to find any $M$:
 
@@ -195,8 +195,8 @@ print(
 )
 
 # %% [markdown]
-# A model that attends like this is a *kernel smoother*. The only question left is the width: a
-# larger $w$ is a narrower window.
+# A model that attends like this is a *kernel smoother*: it averages labels by distance to the
+# query. The only question left is the width: a larger $w$ is a narrower window.
 #
 # ## Why this width? Bias against noise
 # *What would a wider or a narrower window cost?* A window makes two errors. A wide one averages
@@ -239,15 +239,15 @@ print(
 )
 
 # %% [markdown]
-# Read it from left to right: the bias falls, the noise grows, and the sum has one lowest point, the
-# diamond. (The bias rises a little at the very right, where hardly more than the nearest point
-# counts: one point lies to one side of the query, several around it cancel.) The circle is the $w$
-# that gradient descent found from prompts alone. The two agree: **training found the best window.**
+# *How to read it.* From left to right the bias falls and the noise grows. Their sum has one lowest
+# point, the diamond. The circle is the $w$ that gradient descent found from prompts alone. The two
+# agree: **training found the best window.** At the very right the bias rises a little, because
+# hardly more than one point counts, and it lies to one side of the query.
 #
 # ## Three Lipschitz constants
 # *What should the window do when functions are steeper?* The bias grows with $L^2$ and the noise
-# stays. So a narrower window must be better. Three units were trained in the same way, on
-# $L = 0.3$, 1 and 10. Here are their windows on our prompt:
+# stays. So a narrower window must be better. Three models of this kind (*units*) were trained in
+# the same way, on $L = 0.3$, 1 and 10. Here are their windows on our prompt:
 
 # %%
 trained = results("lipschitz.window")["windows"]
@@ -265,10 +265,10 @@ finish(figure, 1080)
 print(trained[["L", "w", "best w", "half-weight angle", "keys"]].round(2).to_string(index=False))
 
 # %% [markdown]
-# For gentle functions ($L = 0.3$) nearly all points count, and for steep ones ($L = 10$) a handful
-# around the query. "best w" is the theory's $w^*$, "half-weight angle" (in degrees) is where a
-# point has half the weight of one at the query, and "keys" is the number of points that the window
-# averages. The next figure has the whole experiment.
+# For gentle functions ($L = 0.3$) nearly all points count, and for steep ones ($L = 10$) only a
+# handful around the query. In the table "best w" is the theory's $w^*$, "half-weight angle" (in
+# degrees) is where a point has half the weight of one at the query, and "keys" is the number of
+# points that the window averages.
 #
 # *Does a unit do well at an L that it was not trained on?*
 
@@ -276,16 +276,16 @@ print(trained[["L", "w", "best w", "half-weight angle", "keys"]].round(2).to_str
 draw("lipschitz.window", results("lipschitz.window"))["window"]
 
 # %% [markdown]
-# Top: functions of each class, with the noise as a grey band. Middle: attention against distance;
-# the dashed line is the best window. Bottom: the error against the number of points. In each column
-# the unit that was trained at this $L$ is the lowest at $n = 100$ (dotted line), the number of
-# points it was trained on. At other $n$ it is not quite the best possible (dashed): the best window
-# narrows as $n$ grows, and the unit's window is fixed.
+# *How to read it.* The top row shows functions of each class, with the noise as a grey band. The
+# middle row shows attention against distance, with the best window dashed. The bottom row shows the
+# error against the number of points. In each column the unit that was trained at this $L$ is the
+# lowest at $n = 100$ (dotted line), as many points as in training. At other $n$ it is not quite the
+# best possible (dashed): the best window narrows as $n$ grows, and the unit's window is fixed.
 #
 # ## Directions of the inputs
-# *What if the inputs are not round?* Here the inputs lie on an ellipsoid, and the function depends
-# on $\Sigma^{-1/2} x$, which is on a sphere again. Lemma 1 of the slides: then
-# $M = w\, \Sigma^{-1}$, so the window is an ellipsoid, too.
+# *What if the inputs are not round?* Here the inputs are $x = \Sigma^{1/2} u$, with $u$ on the unit
+# sphere and a fixed matrix $\Sigma$, so they lie on an ellipsoid. The function depends on $u$.
+# Lemma 1 of the slides says that then $M = w\, \Sigma^{-1}$, so the window is an ellipsoid, too.
 
 # %%
 skewed = icl_interp.load("lipschitz_relu_ellipsoid")
@@ -298,8 +298,8 @@ print(theory.whitened(read_softmax_unit(skewed.model).product, Sigma).numpy().ro
 # *What if the function does not depend on all of x?* An *irrelevant direction* is one along which
 # no function of the task ever changes. In the next task $x$ has six coordinates, and all functions
 # read only the two numbers $B^\top x$, with a fixed matrix $B$ of two orthonormal columns. A point
-# that is far from the query in one of the other four directions is as good as a near one. Theorem
-# 4: attention should not look at them, $M = c\, B B^\top$.
+# that is far from the query in one of the other four directions is as good as a near one. Theorem 4
+# of the slides says that attention should not look at them, $M = c\, B B^\top$.
 
 # %%
 low_rank = icl_interp.analyze(
@@ -308,10 +308,10 @@ low_rank = icl_interp.analyze(
 low_rank.figures["lipschitz_directions"]
 
 # %% [markdown]
-# Left: how much of $M$ acts in each direction; the first two are the relevant ones, and "u" is $x$
-# here, because these inputs are round. Right: the error as it is, and with attention that is not
-# shown the irrelevant directions (nothing should change), nor the relevant ones (the answer should
-# get worse). The finding in words:
+# *How to read it.* The left panel shows how much of $M$ acts in each direction. The first two are
+# the relevant ones. ("u" is $x$ here, because these inputs are round.) The right panel shows the
+# error as it is, and with attention that is not shown the irrelevant directions (nothing should
+# change), nor the relevant ones (the answer should get worse).
 
 # %%
 finding = low_rank["lipschitz.irrelevant_directions"]
@@ -335,7 +335,8 @@ for finding in report.findings:
 # ## Where the slides are wrong
 # **1. The noise grows more slowly than printed.** The proof sketch says that the noise of a window
 # grows like $w^{d/2}$. It grows like $w^{(d-1)/2}$: the sphere has $d - 1$ dimensions, not $d$, and
-# a window covers a part of the sphere. The exponent, measured on softmax units between two windows:
+# a window covers a part of the sphere. The table has the exponent, measured on softmax units
+# between two windows:
 
 # %%
 exponents = results("lipschitz.bias_noise")["exponents"]
@@ -346,8 +347,8 @@ print(
 )
 
 # %% [markdown]
-# "low" and "high" are a 95 % interval, "long prompts" is the exact value between the same two
-# windows as $n$ grows; it reaches $(d-1)/2$ for narrow windows only. The printed exponent lies far
+# "low" and "high" are a 95 % interval. "long prompts" is the exact value between the same two
+# windows as $n$ grows. It reaches $(d-1)/2$ for narrow windows only. The printed exponent lies far
 # outside every interval.
 #
 # **2. Sharing the Lipschitz constant is not enough.** The slides say that a model trained on one
@@ -374,15 +375,15 @@ figure.update_yaxes(title="trained on (all with L = 1)", autorange="reversed")
 finish(figure, 640, 320)
 
 # %% [markdown]
-# A number is the error over that of units trained on the tested class; 1 is as good. The first
-# three rows are what the slides show. The last row is not: a fast cosine of small amplitude drowns
-# in the noise, the best a window can do is to average everything, and a window that averages
-# everything is useless for the others. What classes must share is the best *window*; $L$ decides it
-# for classes that differ in scale only.
+# *How to read it.* A number is the error over that of units trained on the tested class, so 1 is as
+# good. The first three rows are what the slides show. The last row contradicts them. A fast cosine
+# of small amplitude drowns in the noise, so the best a window can do is to average everything. Such
+# a window is useless for the other classes. So classes must share the best *window*; $L$ decides it
+# where classes differ in scale only.
 #
 # `icl-interp reproduce lipschitz.generalization` (and `.window`, `.bias_noise`, `.norm_growth`,
-# `.low_rank`) runs the experiments; results of the runs at scale "small" come with the package, and
-# `icl_interp.experiments.record(name)` tells what each of them says.
+# `.low_rank`) runs the experiments. `icl_interp.experiments.record(name)` tells what the stored
+# runs said.
 
 # %% [markdown]
 # ## Exercise
@@ -392,8 +393,8 @@ finish(figure, 640, 320)
 #
 # <details><summary>Hint</summary>
 #
-# The error is $L^2 \beta(w) + \sigma^2 \nu(w)$. What do the two factors do to it, and to the place
-# of its minimum?
+# The error is $L^2 \beta(w) + \sigma^2 \nu(w)$, where $\beta$ is the bias at $L = 1$ and $\nu$ the
+# noise at $\sigma = 1$. What do the two factors do to the error, and to the place of its minimum?
 #
 # </details>
 

@@ -17,7 +17,7 @@
 # apart. The model was trained on straight lines. Its prompt shows twenty points $x_i$, nineteen of
 # them with their value $f(x_i)$, and it has to say what $f$ is at the last one, the *query*. We
 # look for the examples and the heads that make the prediction, and for the paths between heads.
-# Each question is one call; scores have intervals over functions.
+# Each question is one call. Scores have 95 % intervals over functions.
 #
 # It takes about a minute and trains nothing.
 
@@ -46,48 +46,50 @@ print(f"{model.cfg.n_layers} layers of {model.cfg.n_heads} heads, width {model.c
 
 # %% [markdown]
 # ## Which examples count?
-# The *weight* of an example is the derivative of the prediction in its value. On the left is one
-# prompt, its examples coloured by weight; on the right the mean weight by distance to the query.
+# The *weight* of an example is the derivative of the prediction with respect to its value. On the
+# left is one prompt, with its examples coloured by weight. On the right is the mean weight by
+# distance to the query.
 
 # %%
 influence = probes.ExampleInfluence.measure(checkpoint, prompts, inputs=False)
 figures.influence(influence)
 
 # %% [markdown]
-# The table sums the weights up: their sum is close to 1, and "distance" says whether near examples
-# count more (then it is below 0).
+# In the table, the sum of the weights is close to 1. "distance" is the rank correlation between
+# weight and distance, so it is below 0 where near examples count more.
 
 # %%
 influence.summary()
 
 # %% [markdown]
 # ## What do heads look at?
-# A *role* is a share of attention that goes to certain tokens, beyond chance. By chance it is 0,
-# and 1 where all attention goes there.
+# The score of a *role* is the share of attention that goes to certain tokens, beyond chance. It is
+# 0 by chance, and 1 where all attention goes there.
 
 # %%
 roles = probes.roles(checkpoint, prompts)
 figures.head_roles(roles)
 
 # %% [markdown]
-# *How to read it.* Head 0.2 (layer 0, head 2) pairs a value with its input more than any other
-# head (score 0.4): the token of $f(x_i)$ attends to the token of its own $x_i$. At the query, heads
-# 1.0, 1.2 and 1.3 attend to labels (0.99 and more). A head must know, at
-# the token of a value, which $x$ the value belongs to, and that token shows the value alone. So
-# head 0.2 may serve 1.0 and 1.2. Attention does not show that. The weights say whether these
-# heads read the directions that head 0.2 writes; 1 is what random directions give.
+# *How to read it.* Head 0.2 (layer 0, head 2) pairs a value with its input more than any other head
+# (score 0.4): the token of $f(x_i)$ attends to the token of its own $x_i$. At the query, heads 1.0,
+# 1.2 and 1.3 attend to labels, the tokens of values (0.99 and more). They need to know which $x$ a
+# value belongs to, but the token of a value shows the value alone. So head 0.2 may serve them.
+# Attention does not show that. The weights say how strongly these heads read what head 0.2 writes.
+# In the next figure 1 is the strength for random directions.
 
 # %%
 figures.composition(probes.composition(checkpoint))
 
 # %% [markdown]
 # Heads 1.0, 1.2 and 1.3 read for their keys what head 0.2 writes, about 3 times as much as chance.
-# Whether the prediction uses it, only patching can tell.
+# Whether the prediction uses it, only *patching* can tell (activations of one run are put into
+# another).
 #
 # ## Which heads carry the function?
 # Take pairs of prompts with the same inputs and values of two functions. Run the model on the
 # second, and put in what one head writes on the first. The *share* says how much of the way from
-# the second prediction to the first comes back; `q` is a p-value, adjusted for all heads.
+# the second prediction to the first comes back. `q` is a p-value, adjusted for all heads.
 
 # %%
 pairs = contrasts.labels(task, n_functions=64)
@@ -95,8 +97,9 @@ figures.recovered(patch_activations(checkpoint, pairs, "z", by=("head",)))
 
 # %% [markdown]
 # ## By which paths?
-# Attribution estimates every edge from a part that writes to a part that reads, with gradients.
-# Some edges are patched exactly, and the difference is shown. The second table is exact.
+# Attribution estimates every *edge* (from a part that writes to a part that reads) with gradients.
+# Some edges are patched exactly, and the right panel shows the difference. The table below the
+# figure is exact.
 
 # %%
 edges = attribute_edges(checkpoint, pairs, n_checked=6)
@@ -107,14 +110,15 @@ inputs = contrasts.one_input(task, n_functions=64)
 patch_paths(checkpoint, inputs, [("head 0.2", "MLP 0"), ("head 0.2", "head 1.0 k")])
 
 # %% [markdown]
-# Here one input differs, not the function. Most of what it changes goes from head 0.2 to MLP 0. Of
-# the direct way to the keys of head 1.0 the interval is wide and holds 0.
+# In these pairs one input differs, not the function. Most of what it changes goes from head 0.2 to
+# MLP 0. The share that goes directly from head 0.2 to the keys of head 1.0 has a wide interval,
+# which contains 0.
 
 # %% [markdown]
 # ## The smallest set that suffices
-# `circuit` keeps as few heads and MLPs as it can, with everything else at its mean, while the error
-# rises by no more than the tolerance (in units of the error of predicting 0). Gradients propose,
-# exact ablation decides, and fresh prompts judge.
+# `circuit` keeps as few heads and MLPs as it can and replaces everything else by its mean. The
+# error may rise by no more than the tolerance (in units of the error of predicting 0). Gradients
+# propose parts, exact ablation (replacement by the mean) decides, and fresh prompts judge.
 
 # %%
 circuit = icl_interp.circuit(checkpoint, 0.05, with_edges=False, n_functions=64, n_random=20)
@@ -122,24 +126,26 @@ print(circuit.parts)
 circuit.summary
 
 # %% [markdown]
-# Heads 0.2, 1.0 and 1.2 are in it, as the roles suggested, with MLP 0, which reads head 0.2.
+# Heads 0.2, 1.0, 1.2 and 1.3 are in it, as the roles suggested. So is MLP 0, which reads head 0.2.
 #
 # ## What can be read off the stream?
-# A linear probe asks where the slope and the intercept of the line can be read. Its controls
-# (shuffled targets, random features, an untrained model) say what such a probe finds anyway.
+# Heads and MLPs add to the *stream* (the vector of each token). A linear probe (a fitted linear
+# map) asks where the slope and the intercept of the line can be read. Its controls (shuffled
+# targets, random features, an untrained model) say what such a probe finds anyway.
 
 # %%
 places = ["blocks.0.hook_resid_pre", "blocks.1.hook_resid_post"]
 figures.readable(probes.fit(checkpoint, "coefficients", at=places).table)
 
 # %% [markdown]
-# At the query, before any block nothing is there. After two blocks the slope (coordinate 1) can be
-# read, and its controls cannot do it. The intercept (coordinate 0) can be read, too, but random
-# features of the same tokens give it almost as well, so that says little.
+# *How to read it.* At the query nothing can be read before the first block. After two blocks the
+# slope (coordinate 1) can be read, and its controls give hardly any of it. The intercept
+# (coordinate 0) can be read, too. But random features of the same tokens and an untrained model
+# give it almost as well, so that says little.
 #
 # ## When did it form?
-# A run that keeps snapshots can be asked along its training. `affine` kept none, so this is
-# another one: one layer of linear attention on linear regression.
+# A run that keeps snapshots (its weights at some steps) can be asked along its training. `affine`
+# kept none, so this is another one: one layer of linear attention on linear regression.
 
 # %%
 along = icl_interp.trajectory("lsa_flow", claims=(), steps=(0, 20, 100, 500, 4000))
@@ -198,7 +204,6 @@ if answer is not None:
 
 # %% [markdown]
 # ## More to try
-# Patch inputs instead of functions: `patch_activations(checkpoint, inputs)`. Which head do you
-# expect to matter now? Then ask how far a kernel of the distance can replace each head:
+# How well can a kernel (weights that depend on the inputs alone) replace each head?
 # `icl_interp.analyze("affine", claims=("lipschitz.kernel_smoother",))` puts one in its place and
-# measures what is lost.
+# measures what is lost. Which heads does it replace?

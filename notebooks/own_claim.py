@@ -71,7 +71,7 @@ plot(
 
 # %% [markdown]
 # *How to read it.* In many rows of a value (y2, y3, ...) much attention is on the token just before
-# it, its own input. One prompt is no evidence. So we measure.
+# it, its own input. One prompt is too little evidence, so we measure many.
 #
 # ## A probe
 # A probe reads activations while the model runs and keeps running statistics. It changes nothing.
@@ -120,12 +120,13 @@ share = icl_interp.probe(checkpoint, prompts, [Pairing()])["pairing.share"]
 plot(share.mean("prompt", keep_attrs=True), "Attention from values to their own inputs")
 
 # %% [markdown]
-# *How to read it.* A value's token sees 2 to 38 tokens, so attention that is spread evenly would
-# give a few hundredths to each. Head 0.2 gives 0.4.
+# *How to read it.* A value's token sees 2 to 38 tokens. If its attention were spread evenly, its
+# own input would get 0.09 of it on average. Head 0.2 gives 0.4.
 #
 # ## An intervention
-# Attention is not yet use. *Does the model need this head's pattern?* We let the head attend to all
-# tokens alike, and measure the error. As a control we do the same to a head of the next layer.
+# A model need not use what a head attends to. *Does the model need this head's pattern?* We let the
+# head attend to all tokens alike, and measure the error. As a control we do the same to a head of
+# the next layer.
 
 
 # %%
@@ -141,20 +142,23 @@ for head in (None, (0, 2), (1, 1)):
     print(f"{head or 'unchanged'!s:10} {float(error(checkpoint.model, head).mean()):.2g}")
 
 # %% [markdown]
+# *How to read it.* Without the pattern of head 0.2 the error is thousands of times as large, with
+# the control less than ten times.
+#
 # ## A claim
-# Now the sentence, the measurement, and what decides. Fix the numbers before you look at other
+# A claim has a sentence, a measurement, and numbers that decide. Fix these before you look at other
 # models:
 #
-# * some head gives its value tokens' own inputs at least 0.3 of their attention (against: every
-#   head at most 0.1);
-# * with the pattern of that head made uniform, the error is at least 10 times as large (against: at
-#   most twice).
+# * in some head the tokens of values give their own inputs at least 0.3 of their attention
+#   (against: at most 0.1 in every head);
+# * with the pattern of that head made uniform, the error is at least 10 times as large
+#   (against: at most twice).
 #
 # A measurement gets a `lab`: the model in float64, the prompts of the report, and its controls. It
 # returns numbers for each *unit* (a function that was drawn), so that intervals are over functions.
-# This one runs the model itself. One that only asks for predictions at some queries declares them,
-# `asks=lambda lab: lab.ask(xs)`, and is given the answers: `def function(lab, swept)`, with the
-# predictions in `swept.f`. A report reads the prompts once for all of these.
+# This one runs the model itself. One that only needs predictions at some queries declares them,
+# `asks=lambda lab: lab.ask(xs)`. It is given the answers, `def function(lab, swept)`, with the
+# predictions in `swept.f`.
 
 
 # %%
@@ -230,8 +234,8 @@ register(CLAIM)
 
 # %% [markdown]
 # ## The verdict
-# *Does it hold on other weights, and does it fail where it must?* Here are four trained models and
-# an untrained one, which must not pass. The engine also measures randomly initialised controls by
+# *Does it hold on other weights, and does it fail where it must?* We ask four trained models and an
+# untrained one, which must not pass. The engine also measures randomly initialised controls by
 # itself, and says so where they would pass.
 
 # %%
@@ -249,8 +253,8 @@ print(f"untrained: {found.verdict}\n    {found.reason}")
 
 # %% [markdown]
 # *How to read it.* A verdict needs the whole interval of every quantity on one side. Three models
-# have such a head and need it. In the one without a norm the head gives 0.28 of the attention,
-# which is neither 0.3 nor 0.1: open. The numbers were fixed before, so they stay.
+# have such a head and need it. In the one without a norm the head gives 0.28 of the attention. This
+# is between 0.1 and 0.3, so the claim is open. The numbers were fixed before, so they stay.
 #
 # ## What is missing
 # Before you show a claim to others it has to withstand more: a model built by hand for which it is
@@ -317,6 +321,5 @@ if answer is not None:
 
 # %% [markdown]
 # ## More to try
-# The head was chosen on the same prompts that then measured it. Choose it on one half of
-# `lab.prompts` and measure on the other. Do the numbers change? And does the claim survive
-# `affine_post_ln`?
+# Does the claim survive `affine_post_ln`, which normalises after each sum instead of before each
+# block? Add it to the models of the verdict above.

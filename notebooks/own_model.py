@@ -14,9 +14,9 @@
 # # Bring your own model
 #
 # You have trained a model with your own code. Which published claims hold on your weights? This
-# notebook trains a small one with plain PyTorch, brings its weights into a `HookedTransformer`,
-# checks that both compute the same, and has it judged. It ends with what to do for files of other
-# projects.
+# notebook trains a small one with plain PyTorch and brings its weights into a `HookedTransformer`,
+# the package's own model. It checks that both compute the same, and has the model judged. It ends
+# with what to do for files of other projects.
 #
 # It takes about a minute.
 
@@ -45,8 +45,8 @@ from icl_interp.tasks import LinearRegression
 # ## The task
 # *What shall the model learn?* A prompt shows 20 inputs $x_i$ with two coordinates, each with its
 # label $y_i = w^\top x_i$, and a query $x$ without a label. The weights $w$ are new in every
-# prompt. A task of the package says this in one line; it is what verdicts are measured on, so it
-# has to be the task that your model was trained on.
+# prompt. A task of the package says this in one line. Verdicts are measured on the task, so it has
+# to be the one that your model was trained on.
 
 # %%
 task = LinearRegression(n_dims=2, covariance=[0.5, 2.0], n_points=21)
@@ -72,10 +72,10 @@ figure.update_layout(
 
 # %% [markdown]
 # ## Your model, in your code
-# One layer of attention without softmax, as Zhang, Frei & Bartlett (2023) study it. Each example is
-# one token $(x_i, y_i)$, and the query is the token $(x, 0)$. The prediction is the last coordinate
-# of $\frac{1}{n} \sum_i W_{PV} t_i \, (t_i^\top W_{KQ}\, t)$ over all tokens $t_i$, the query's own
-# among them.
+# The model is one layer of attention without softmax, as Zhang, Frei & Bartlett (2023) study it.
+# Each example is one token $(x_i, y_i)$, and the query is the token $(x, 0)$. The prediction is the
+# last coordinate of $\frac{1}{n} \sum_i W_{PV} t_i \, (t_i^\top W_{KQ}\, t)$ over all tokens $t_i$,
+# the query's own token $t$ among them. There are $n$ examples.
 
 
 # %%
@@ -118,10 +118,10 @@ print(f"loss {losses[0]:.2f} -> {sum(losses[-100:]) / 100:.3f}; predicting 0 cos
 # %% [markdown]
 # ## The same model, with hooks
 # *How do your matrices become those of a `HookedTransformer`?* Its configuration says what kind of
-# model it is: one layer with one head, no MLP, no norm, no positions, scores that are used as they
-# are and divided by the number of examples. Then your weights are copied. Weights have
-# TransformerLens' names and shapes: the stream is a row vector, so a map is multiplied from the
-# right.
+# model it is: one layer with one head, no MLP, no norm, no positions. Scores are used as they are
+# and divided by the number of examples. Then your weights are copied. Weights have TransformerLens'
+# names and shapes: the stream (a token's vector in the model) is a row vector, so a map is
+# multiplied from the right.
 
 # %%
 config = icl_interp.HookedTransformerConfig(
@@ -150,8 +150,8 @@ with torch.no_grad():
     model.unembed.W_U.copy_(identity[:, 2:])  # the prediction is the last coordinate
 
 # %% [markdown]
-# *Do both compute the same?* Always ask this before anything else. The query's token has label 0,
-# so what the stream holds before attention adds nothing to the prediction.
+# *Do both compute the same?* Always ask this before anything else. The query's token has label 0.
+# So what the stream holds before attention adds nothing to the prediction.
 
 # %%
 with torch.no_grad():
@@ -161,9 +161,9 @@ assert difference < 1e-4
 
 # %% [markdown]
 # ## Have it judged
-# A bare model brings no task, so `analyze` is told. How a prompt becomes tokens is seen from the
-# widths: tokens are one number wider than inputs, so each holds an input and its label (`encoding=`
-# says it where that is not enough).
+# A bare model brings no task, so we give one to `analyze`. How a prompt becomes tokens follows from
+# the widths: tokens are one number wider than inputs, so each holds an input and its label. Where
+# that is not enough, `encoding=` says it.
 
 # %%
 report = icl_interp.analyze(model, task=task, progress=False)
@@ -181,13 +181,13 @@ for finding in report.findings:
 report.figures["linear_attention"]
 
 # %% [markdown]
-# *How to read it.* The first panel compares the error at several lengths of the prompt with what
-# theory says of the optimal layer. The last one compares the predictions with those of known
-# algorithms.
+# *How to read it.* The left panel compares the error at several lengths of the prompt with what
+# theory says of the optimal layer. The right panel compares the predictions with those of known
+# algorithms. The nearest is one preconditioned step of gradient descent (its size is a matrix).
 #
 # ## Keep it
-# A checkpoint holds the model, its task and its encoding. The folder is read by every command:
-# `icl-interp analyze FOLDER`.
+# A checkpoint holds the model, its task and its encoding (how prompts become tokens). Every command
+# reads the folder: `icl-interp analyze FOLDER`.
 
 # %%
 import tempfile
@@ -208,13 +208,13 @@ print("the loaded model predicts the same:", same)
 
 # %% [markdown]
 # ## Exercise
-# Two sets of weights can be one function. Write a function `rescale(model)` that changes `W_Q` and
-# `W_K` of every layer without any change of predictions. Put the function into `answer`.
+# Two sets of weights can compute one function. Write a function `rescale(model)` that changes `W_Q`
+# and `W_K` of every layer without any change of predictions. Put the function into `answer`.
 #
 # <details><summary>Hint</summary>
 #
-# A score is the product of a query and a key. What is made larger in one can be made smaller in
-# the other.
+# A score is the product of a query and a key. What is made larger in one can be made smaller in the
+# other.
 #
 # </details>
 
@@ -260,7 +260,7 @@ if answer is not None:
 # answer = rescale
 # ```
 #
-# The biases belong to queries and keys, so they are scaled along. Claims are about what a model
+# The biases belong to queries and keys, so they are scaled, too. Claims are about what a model
 # computes, so no verdict may change by such an edit: `icl_interp.testing.check_study` tries it.
 #
 # </details>

@@ -14,9 +14,9 @@
 # # How does a mechanism form in training?
 #
 # A trained model shows where its prediction is made (see the notebook `mechanism`). It does not
-# show how that came about. This notebook trains a small transformer, keeps its weights at fourteen
-# steps on the way, and measures each of them with the same probes: the error, what the heads look
-# at, what they write, and which of them the prediction needs.
+# show how that came about. This notebook trains a small transformer and keeps its weights at
+# fourteen steps on the way. It measures each of them with the same probes: the error, what the
+# heads look at, what they write, and which of them the prediction needs.
 #
 # It takes about a minute, half of it for training.
 
@@ -50,10 +50,10 @@ from icl_interp.training import recipes
 # %% [markdown]
 # ## Training that remembers
 # The model has two layers of two heads. Its prompts show ten points $(x_i, f(x_i))$ of a straight
-# line and a query $x$. A recipe is a config; what follows it overrides single settings. Here
-# prompts have their full length from the first step on, instead of growing by a curriculum.
-# `training.snapshots` lists the steps whose weights are kept. They are stored beside the checkpoint
-# and change nothing in training.
+# line and a query $x$. A recipe is a stored configuration, and `changes` overrides single settings.
+# The recipe has a *curriculum*: prompts are short at first and grow during training. Here they have
+# their full length from the first step on. `training.snapshots` lists the steps whose weights are
+# kept (*snapshots*). They change nothing in training.
 
 # %%
 STEPS = [0, 25, 50, 75, 100, 150, 200, 250, 300, 400, 600, 800, 1200, 2000]
@@ -73,8 +73,8 @@ models = checkpoint.snapshots()
 print(f"{len(models)} models, from step {min(models)} to step {max(models)}")
 
 # %% [markdown]
-# All models read the same prompts, so that differences between steps are not those of samples. The
-# figure shows one.
+# All models read the same prompts, so that steps do not differ by their samples. The figure shows
+# one prompt.
 
 # %%
 prompts = config.task.sample(512, torch.Generator().manual_seed(1))
@@ -109,8 +109,8 @@ figure.update_layout(xaxis_title="x", yaxis_title="f(x)", legend={"y": 1.02}, ma
 # %% [markdown]
 # ## When does the error fall?
 # *Is there one moment at which the model learns?* The error is divided by that of predicting 0, so
-# a model that knows nothing has 1. For comparison: always answering with the mean of the prompt's
-# values.
+# a model that knows nothing has 1. For comparison we print the error of always answering with the
+# mean of the prompt's values.
 
 # %%
 errors = {step: error(model) for step, model in models.items()}
@@ -123,9 +123,9 @@ plot(curve, "Error by training step")
 
 # %% [markdown]
 # *How to read it.* Within the first hundred steps the error comes down to a third, and for a moment
-# it hardly falls. The mean of the values in the prompt gets a little further: who says it knows the
+# it hardly falls. The mean of the values in the prompt gets a little further. This answer needs the
 # height of the line, not its slope. Then the error falls a second time, by a factor of about ten
-# until step 400. Between the two falls something has to be built.
+# until step 400.
 #
 # ## What do the heads look at?
 # *Which ingredient comes when?* To copy $f(x_i)$ of a near $x_i$, a model needs two things. A token
@@ -169,15 +169,15 @@ figure.update_layout(
 )
 
 # %% [markdown]
-# *How to read it.* Orange: heads of the second layer, from the query to tokens of values. Blue:
-# heads of the first layer, from tokens of values back to their inputs. During the first hundred
-# steps all attention stays even. Then both heads of the second layer turn to values, and one head
-# of the first layer begins to look back. Its neighbour does not. It is over these three hundred
-# steps that the error falls the second time.
+# *How to read it.* Orange lines are heads of the second layer, from the query to tokens of values.
+# Blue lines are heads of the first layer, from tokens of values back to their inputs. During the
+# first hundred steps all attention stays even. Then both heads of the second layer turn to values,
+# and one head of the first layer begins to look back. Its neighbour does not. In these three
+# hundred steps the error falls the second time.
 #
 # ## Who writes the prediction?
 # *When does the second layer take over?* The share of a part is its covariance with the prediction
-# over prompts, divided by the variance of the prediction. Shares add up to 1; a share above 1 is
+# over prompts, divided by the variance of the prediction. Shares add up to 1, so a share above 1 is
 # balanced by negative ones.
 
 # %%
@@ -198,13 +198,13 @@ plot(
 # %% [markdown]
 # *How to read it.* In the first hundred steps the MLPs write most of the prediction: attention is
 # even, and a mean of what the prompt shows is all that they get. Then the heads of the second layer
-# take over, one first, the other a hundred steps later. Together they write more than the whole,
-# and an MLP writes against them.
+# take over, one first, the other a hundred steps later. Together they write more than the whole.
+# Head 0.0 and the second MLP write against them.
 #
 # ## Which heads does the prediction need?
-# *Does the head that looks back matter from the moment it does so?* It writes next to nothing into
-# the prediction, so attribution does not see it. Mean ablation does: it replaces what a head writes
-# by its mean over prompts.
+# *Does head 0.0, which looks back, matter from the moment it does so?* What it writes into the
+# prediction itself is small, so attribution does not show its use. Mean ablation does: it replaces
+# what a head writes by its mean over prompts.
 
 # %%
 factors = []
@@ -226,12 +226,12 @@ plot(
 
 # %% [markdown]
 # *How to read it.* A factor of 1 says that the model does not miss the head. The first head to
-# matter is one of the second layer, which reads values. The one of the first layer that looks back
-# comes next, and in the end the model needs it as much as any: without it the values have lost
-# their inputs.
+# matter is one of the second layer, which reads values. The head of the first layer that looks back
+# comes next. In the end the model needs it as much as any: without it the values have lost their
+# inputs.
 #
-# One run is one observation. Which head specialises is up to the seed, and so may be the order. The
-# claims of this package about kinds of training therefore ask for several seeds (see
+# One run is one observation. The seed decides which head specialises, and perhaps also the order.
+# The claims of this package about kinds of training therefore ask for several seeds (see
 # `icl-interp explain limits.no_norm_better`).
 
 # %% [markdown]
@@ -294,6 +294,6 @@ if answer is not None:
 # %% [markdown]
 # ## More to try
 # Train with another seed (`"training.seed=1"` among the changes). Do the same two ingredients form,
-# in the same heads, at the same time? Then leave out the two changes of the curriculum, and train
-# for 4,000 steps. Prompts then begin with three points. Does the small model learn faster or more
-# slowly?
+# in the same heads, at the same time? Then leave out the two changes that switch the curriculum
+# off, and train for 4,000 steps. Prompts then begin with three points and grow. Does the small
+# model learn faster or more slowly?

@@ -1,5 +1,7 @@
 """A run along its training: its snapshots, when claims are decided, what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ import icl_interp
 from icl_interp import pipeline, trajectories
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
+from icl_interp.figures.drawing import Line
 from icl_interp.provenance import generator
 from icl_interp.training import trainer
 
@@ -133,6 +136,22 @@ def test_one_figure(found):
     line = drawing.panels[0].marks[-1]
     np.testing.assert_array_equal(line.y, found.error["value"])
     assert len(found.figure().data) > 4
+
+
+def looks_differ(lines):
+    """No two lines of the legend look the same."""
+    looks = [(line.colour, line.symbol, line.dash) for line in lines if line.name]
+    assert len(looks) == len(set(looks))
+
+
+def test_lines_of_its_legend_can_be_told_apart(found):
+    lines = [
+        mark for panel in found.drawing().panels for mark in panel.marks if isinstance(mark, Line)
+    ]
+    names = [line.name for line in lines if line.name]
+    assert len(names) > 4
+    looks_differ(lines)
+    must_fail(looks_differ, [replace(line, symbol="circle", colour="#000000") for line in lines])
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,8 @@ def needs_linear_functions(facts: Facts) -> str | None:
         return reason
     task = facts.task
     assert isinstance(task, LinearRegression)
-    if not is_law(task.weights) or task.query is not None or task.single_orthant:
+    # A model of one function, such as a pool of one, needs no prompt to know it.
+    if task.single_function or task.query is not None or task.single_orthant:
         return (
             "The claim is about models trained on randomly drawn linear functions, with queries "
             "like the examples; this model was trained otherwise."

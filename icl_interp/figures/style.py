@@ -74,6 +74,7 @@ TEMPLATE = go.layout.Template(
             "orientation": "h",
             "x": 0,
             "xanchor": "left",
+            "y": 1.02,
             "yanchor": "bottom",
             "font": {"size": 12},
         },

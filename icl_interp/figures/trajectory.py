@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from icl_interp.figures.colours import BLUE, COLOURS, ORANGE, PALE
+from icl_interp.figures.colours import BLUE, COLOURS, INK, ORANGE, PALE
 from icl_interp.figures.drawing import Axis, Band, Drawing, Line, Mark, Matrix, Panel, Rule
 from icl_interp.figures.style import VERDICTS
 
@@ -29,8 +29,9 @@ def drawn(
 ) -> Drawing:
     """The tables of a `Trajectory`, a panel each where there is one."""
     steps = error["step"].tolist()
-    # Error first, then what explains it, then what is said of it.
-    curve = _curve(error, "error", BLUE)
+    # Error first, then what explains it, then what is said of it. The error has a panel to itself,
+    # whose title names it.
+    curve = _curve(error, "", INK)
     panels = [_panel("Error", "error (predicting 0 is 1)", steps, curve)]
     if influence is not None:
         marks = _influence(influence)
@@ -79,9 +80,11 @@ def _largest(roles: pd.DataFrame) -> list[Mark]:
     marks: list[Mark] = [Rule(y=0.0)]
     best = roles.pivot_table(index="step", columns="role", values="score", aggfunc="max")
     steps = best.index.to_numpy(dtype=float)
-    for role, colour in zip(best.columns, COLOURS, strict=False):
+    # Lines of one legend look different: other colours than those of influence first, and squares.
+    colours = COLOURS[len(SHOWN) :] + COLOURS[: len(SHOWN)]
+    for role, colour in zip(best.columns, colours, strict=False):
         scores = best[role].to_numpy()
-        line = Line(steps, scores, name=str(role), colour=colour, symbol="circle")
+        line = Line(steps, scores, name=str(role), colour=colour, symbol="square")
         marks.append(line)
     return marks
 

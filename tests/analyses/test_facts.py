@@ -1,13 +1,14 @@
 """Facts go to JSON and back without loss, also those of tasks that nobody registered here."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers import must_fail
 from made_up_facts import AFFINE, changed, facts
 
 from icl_interp import tasks
-from icl_interp.analyses.facts import Facts, UnknownTask
+from icl_interp.analyses.facts import Facts, UnknownTask, needs_linear_functions
 from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
@@ -90,3 +91,17 @@ def test_what_are_no_facts_is_refused(change, match):
     with pytest.raises(InputError, match=match) as refused:
         Facts.from_dict({**EVERY.to_dict(), **change})
     assert "\n" not in str(refused.value)
+
+
+def says_that_functions_are_not_drawn(task):
+    known = replace(facts(), task=task)
+    assert "linear functions that are drawn" in (needs_linear_functions(known) or "")
+
+
+def test_claims_about_linear_functions_that_are_drawn_need_more_than_one():
+    """A model that knows its one function, of fixed weights or of a pool, needs no prompt."""
+    many = tasks.LinearRegression(n_dims=3, n_points=9)
+    says_that_functions_are_not_drawn(replace(many, n_tasks=1))
+    says_that_functions_are_not_drawn(replace(many, weights=(1.0, 2.0, 3.0)))
+    must_fail(says_that_functions_are_not_drawn, many)
+    must_fail(says_that_functions_are_not_drawn, replace(many, n_tasks=16))

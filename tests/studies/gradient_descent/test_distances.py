@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 from helpers import must_fail
 
 from icl_interp.analyses.lab import Lab
+from icl_interp.baselines.base import INPUTS
+from icl_interp.baselines.moments import Descent, GDPlusPlus
 from icl_interp.baselines.tuned import Constant
 from icl_interp.models.constructed import descent, gd_plus_plus
 from icl_interp.models.tokens import Stacked
@@ -70,7 +73,8 @@ def test_each_family_finds_its_steps_and_distances_are_those_of_a_loop(name, siz
     # The predictions that are judged are the same but for a difference that is known.
     apart = np.random.default_rng(0).normal(size=N)
     own = torch.tensor(said[1] + apart)[:, None]
-    numbers = measured.compared(measured.family(name, 2, 3), both, tuned_to, own)
+    tuned = measured.family(name, 2, 3)(both.tuning, tuned_to)
+    numbers = measured.compared(tuned, both.judging, own)
 
     def check(expected):
         np.testing.assert_allclose(numbers[0], expected, rtol=1e-3, atol=1e-4)
@@ -80,6 +84,32 @@ def test_each_family_finds_its_steps_and_distances_are_those_of_a_loop(name, siz
     must_fail(check, (by_loop(both.judging, sizes[:1], matrix, shrink) - own[:, 0].numpy()) ** 2)
     np.testing.assert_allclose(numbers[1], own[:, 0] - own.mean(), rtol=1e-12)
     np.testing.assert_allclose(numbers[2], both.judging.ys[:, -1, 0] ** 2, rtol=1e-12)
+
+
+def test_what_goes_up_is_taken_off_and_nothing_else():
+    """g'P g of many gradients: never below 0 for what is left, and as before where P goes down."""
+    draw = torch.Generator().manual_seed(0)
+    gradients = torch.randn(200, 3, generator=draw, dtype=torch.float64)
+    steep = torch.tensor(SKEWED)
+    flipped = steep @ torch.diag(torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64))
+
+    def check(before, after):
+        (left,) = measured.downhill(Descent(INPUTS, (before,))).steps
+        assert ((gradients @ left) * gradients).sum(1).min() > -1e-12
+        torch.testing.assert_close(left, after(before), rtol=0, atol=1e-12)
+
+    def cut(matrix):
+        """The nearest such matrix: the positive part of the symmetric part, by its square root."""
+        symmetric = ((matrix + matrix.T) / 2).numpy()
+        size = scipy.linalg.sqrtm(symmetric @ symmetric).real
+        return matrix + torch.tensor((size - symmetric) / 2)
+
+    check(steep, lambda matrix: matrix)
+    check(flipped, cut)
+    must_fail(check, flipped, lambda matrix: matrix)
+    must_fail(check, flipped, torch.zeros_like)
+    both = measured.downhill(GDPlusPlus(INPUTS, (0.3, -0.2), (-0.1, 0.4)))
+    assert (both.sizes, both.shrinks) == ((0.3, 0.0), (-0.1, 0.4))
 
 
 def relative(result):
@@ -132,12 +162,12 @@ def test_blocks_of_a_large_model_are_taken_out_where_that_may_decide(monkeypatch
         assert list(result.indexes["comparison"][:3]) == names
         assert (result.sizes["comparison"], result.sizes["unit"]) == (n_rows, measured.FEWEST)
 
-    check(far, 5)  # a small model is asked all
+    check(far, 8)  # a small model is asked all
     monkeypatch.setattr(measured, "is_large", lambda model: True)
-    check(near, 5)
-    check(between, 5)
-    check(far, 3)
-    must_fail(check, far, 5)
+    check(near, 8)
+    check(between, 8)
+    check(far, 6)
+    must_fail(check, far, 8)
 
 
 def test_a_family_that_does_more_is_named_only_where_it_is_needed():
@@ -147,7 +177,12 @@ def test_a_family_that_does_more_is_named_only_where_it_is_needed():
     assert "without block 1: GD++, 1 step" in found
     single = relative(lab(descent(9, (0.4,), 3)).measure(measured.distances))
     assert single["GD++, 1 step"] == pytest.approx(single["descent, 1 step"], abs=1e-9)
-    assert len(single) == len(FAMILIES)
+    # Least squares is beside it, and the steps that go down.
+    assert len(single) == len(FAMILIES) + 2
+    assert single["rival: least squares"] > 0.1
+    assert single["downhill only: descent, 1 step"] < 1e-9
+    # With two steps one step less as well.
+    assert 1e-3 < found["rival: GD++, 1 step"] < 1
 
 
 def test_a_block_that_is_taken_out_is_gone():

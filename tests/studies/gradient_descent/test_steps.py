@@ -23,6 +23,7 @@ from icl_interp.tasks import LinearRegression, Normal
 
 TASK = LinearRegression(n_dims=3, n_points=9)
 NAMES = ("descent, 2 steps", "GD++, 2 steps", "without block 0: GD++, 1 step", "without block 1: x")
+RIVALS = ("downhill only: GD++, 2 steps", "rival: least squares", "rival: GD++, 1 step")
 
 
 def facts(task):
@@ -31,23 +32,29 @@ def facts(task):
     return Facts.of(HookedTransformer(cfg, seed=0), task, "stacked", {"error": 0.0, "r2": 1.0})
 
 
-def stored(shares, scale=1.0):
-    """Differences that are these shares of the variance, of 400 predictions."""
+def stored(shares, scale=1.0, others=(0.02, 0.5, 0.3)):
+    """Differences that are these shares of the variance, of 400 predictions.
+
+    Args:
+        shares: of `NAMES`.
+        scale: of predictions.
+        others: shares of `RIVALS`.
+    """
     own = np.random.default_rng(1).normal(size=400)
     own = scale * (own - own.mean()) / own.std()
     rows = []
-    for share in shares:
+    for share in (*shares, *others):
         rows.append([np.full(400, share * own.var()), own, np.full(400, 2.0)])
     axes = {
-        "comparison": NAMES[: len(shares)],
+        "comparison": NAMES[: len(shares)] + RIVALS,
         "number": (measured.SQUARED, measured.OWN, measured.LABEL),
         "unit": tuple(range(400)),
     }
     return make_array(rows, axes)
 
 
-def numbers(shares, scale=1.0):
-    results = Results({measured.distances.name: stored(shares, scale)})
+def numbers(shares, *settings):
+    results = Results({measured.distances.name: stored(shares, *settings)})
     return STEPS_CLAIM.evidence(results, facts(TASK))
 
 
@@ -78,6 +85,23 @@ def test_a_family_near_the_whole_decides_nothing_where_a_block_is_all():
     for without, verdict in ((0.02, "supported"), (0.5, "inconclusive")):
         assert rule.decide(rule.named(numbers((0.3, 0.02, without)))).verdict == verdict
     assert rule.decide(rule.named(numbers((0.3, 0.2, 0.02)))).verdict == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ((0.02, 0.5, 0.3), "supported"),
+        ((0.02, 0.5, 0.03), "inconclusive"),  # a step less does nearly as well
+        ((0.02, 0.03, 0.5), "inconclusive"),  # so does least squares
+        ((0.2, 0.9, 0.9), "inconclusive"),  # its steps go up
+    ],
+)
+def test_a_rival_that_does_as_well_and_steps_that_go_up_decide_nothing(others, verdict):
+    rule = STEPS_CLAIM.criterion
+    found = numbers((0.3, 0.02, 0.02), 1.0, others)
+    assert rule.decide(rule.named(found)).verdict == verdict
+    assert found[steps.BESIDE_RIVALS].value == pytest.approx(others[0] / min(others[1:]))
+    assert found[steps.WITHOUT_UPHILL].value == pytest.approx(others[0])
 
 
 def judged(case):

@@ -16,6 +16,7 @@ from icl_interp.results import make_array
 from icl_interp.studies.implicit_update.claims import rank_one_steps as claims
 from icl_interp.studies.implicit_update.constructions.weights import layer
 from icl_interp.studies.implicit_update.measurements import updates as measured
+from icl_interp.tasks import LinearRegression, Normal
 
 EXAMPLES = (2, 4, 9, 18)
 N_UNITS = 400
@@ -24,7 +25,7 @@ CFG = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2)
 FACTS = Facts.of(HookedTransformer(CFG, seed=0), TASK, "interleaved", {"error": 0.0, "r2": 1.0})
 
 
-def stored(own=0.5, other=0.1, without=1.0, apart=0.0, spread=2.0):
+def stored(own=0.5, other=0.1, without=1.0, apart=0.0, spread=2.0, said=1.0):
     """Cosines about some means, of a largest one of .8, and changes of predictions.
 
     Args:
@@ -33,6 +34,7 @@ def stored(own=0.5, other=0.1, without=1.0, apart=0.0, spread=2.0):
         without: change of predictions where the bias alone is put in.
         apart: largest difference under the whole update.
         spread: of labels.
+        said: size of predictions.
     """
     noise = 0.05 * np.random.default_rng(1).normal(size=(len(EXAMPLES), N_UNITS))
     most = np.full_like(noise, 0.8)
@@ -40,8 +42,8 @@ def stored(own=0.5, other=0.1, without=1.0, apart=0.0, spread=2.0):
     of_steps = {"examples": EXAMPLES, "number": measured.OWN + measured.OTHER, "unit": UNITS}
     signs = np.where(np.arange(N_UNITS) % 2, 1.0, -1.0)
     apart = apart * np.linspace(-1, 0.5, N_UNITS)
-    changes = np.stack([apart, without * np.ones(N_UNITS), spread * signs])
-    numbers = (measured.APART, measured.WITHOUT, measured.LABEL)
+    changes = np.stack([apart, without * np.ones(N_UNITS), spread * signs, said * signs])
+    numbers = (measured.APART, measured.WITHOUT, measured.LABEL, measured.SAID)
     arrays = {
         measured.steps.name: make_array(cosines, of_steps),
         measured.identity.name: make_array(changes, {"number": numbers, "unit": UNITS}),
@@ -65,6 +67,23 @@ def test_the_largest_difference_of_the_labels_spread_decides_on_rank_one():
     numbers = decided(claims.RANK_ONE_CLAIM, apart=0.5)[1]
     assert numbers[claims.DIFFERENCE].value == pytest.approx(0.25)
     assert decided(claims.RANK_ONE_CLAIM, spread=0.0)[0] == "inconclusive"
+    # Of predictions that are larger than labels: there this is rounding.
+    numbers = decided(claims.RANK_ONE_CLAIM, apart=1e-3, spread=1e-3, said=1e6)[1]
+    assert numbers[claims.DIFFERENCE].value == pytest.approx(1e-9)
+
+
+def test_rounding_beside_tiny_labels_contradicts_no_identity():
+    """Labels of 1e-15 beside predictions of about 1, whose last digits are larger."""
+    cfg = HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, n_ctx=40, d_in=3)
+    task = LinearRegression(n_dims=2, n_points=20, weights=Normal(1e-15))
+    model = HookedTransformer(cfg, seed=0).double().eval()
+    (finding,) = calibration.judge(Case(model, task), (claims.RANK_ONE_CLAIM.id,))
+
+    def check(verdict):
+        assert finding.verdict == verdict
+
+    check("supported")
+    must_fail(check, "contradicted")
 
 
 def test_an_untrained_model_supports_rank_one_by_algebra():

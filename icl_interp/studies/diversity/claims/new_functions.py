@@ -42,6 +42,7 @@ TINY = float(np.finfo(float).tiny)
 RATIO = "ratio"
 NEAREST = "nearest"
 SEPARATE = "apart"
+WITHIN = "nearest, of apart"
 UNIT = "of the mean square"
 
 
@@ -83,13 +84,30 @@ def nearest(result: DataArray) -> Interval:
     return bootstrap(statistic, ridge, pool, size)
 
 
+def within(result: DataArray) -> Interval:
+    """The smaller distance on new functions over that between both predictors."""
+    ridge = _means(result, NEW, RIDGE)
+    pool = _means(result, NEW, POOL)
+    apart = _means(result, NEW, APART)
+
+    def statistic(of_ridge: np.ndarray, of_pool: np.ndarray, between: np.ndarray) -> np.ndarray:
+        return np.minimum(of_ridge, of_pool) / np.maximum(between, TINY)
+
+    return bootstrap(statistic, ridge, pool, apart)
+
+
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """Which of both the model is nearer to on new functions, how near, and how far apart both are.
 
     How far apart ridge and the pool are is about the prompts, not about the model: it has no error.
     """
     result = results[distances]
-    return {RATIO: ratio(result), NEAREST: nearest(result), SEPARATE: share(result, APART).value}
+    return {
+        RATIO: ratio(result),
+        SEPARATE: share(result, APART).value,
+        NEAREST: nearest(result),
+        WITHIN: within(result),
+    }
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -171,6 +189,13 @@ NEW_FUNCTIONS_CLAIM = Claim(
                 at_most(LIKE),
                 "The model is like neither predictor: the nearer one is at a distance of "
                 f"{{value:.2g}} {UNIT} (at most {LIKE:g} allowed).",
+            ),
+            Precondition(
+                WITHIN,
+                at_most(1 / NEARER),
+                "The model is like neither: its squared distance from the nearer of both is "
+                "{value:.2g} of that between them "
+                f"(at most {1 / NEARER:g} asked).",
             ),
         ),
         terms=(

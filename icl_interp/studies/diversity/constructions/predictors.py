@@ -83,6 +83,12 @@ def _like_neither(g: torch.Generator) -> Case:
     return case_of(task, 0.0, wrong)
 
 
+def _beyond(g: torch.Generator) -> Case:
+    """As far from ridge as the pool is, on the other side: 5 % to 7 % of the mean square."""
+    task = replace(TASK, n_tasks=1024, pool_seed=int(between(g, 1, 1e6)))
+    return case_of(task, between(g, -1.1, -0.9))
+
+
 def _by_newton(g: torch.Generator) -> Case:
     """Weights that carry out least squares, which is close to ridge after 20 examples."""
     task = of_a_pool(g)
@@ -113,6 +119,12 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "ridge, with something wrong of its own",
         "it is nearer to ridge, and like neither",
         _like_neither,
+        {NEW_FUNCTIONS: OPEN},
+    ),
+    Construction(
+        "beyond ridge, away from the pool",
+        "the pool predicts more like ridge than it does, or as much",
+        _beyond,
         {NEW_FUNCTIONS: OPEN},
     ),
     Construction(

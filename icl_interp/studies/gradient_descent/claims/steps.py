@@ -21,9 +21,11 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.gradient_descent.measurements.distances import (
+    DOWNHILL,
     FAMILIES,
     LABEL,
     OWN,
+    RIVAL,
     SQUARED,
     WITHOUT,
     distances,
@@ -31,12 +33,16 @@ from icl_interp.studies.gradient_descent.measurements.distances import (
 
 NEAR = 0.05
 FAR = 0.10
+# L steps are told from a rival, one step less or least squares, where they are so much nearer.
+NEARER = 2.0
 # Weights that carry out steps exactly run in float32: a smaller distance is rounding.
 ROUNDING = 1e-6
 # Of the mean squared label: predictions that vary less vary by rounding alone.
 FAINT = 1e-6
 DISTANCE = "distance"
 WITHOUT_BLOCK = "without a block"
+BESIDE_RIVALS = "beside rivals"
+WITHOUT_UPHILL = "downhill only"
 SPREAD = "spread"
 QUOTE = Quote(
     "For a transformer with $L$ attention layers, we prove certain critical points of the training "
@@ -69,9 +75,12 @@ def relative(squared: np.ndarray, own: np.ndarray, square: np.ndarray) -> np.nda
     return np.maximum(found, ROUNDING)
 
 
-def rows(result: DataArray, without: bool) -> list[str]:
-    """Names of the comparisons of the whole model, or of those without a block."""
-    return [name for name in result.indexes["comparison"] if name.startswith(WITHOUT) is without]
+def rows(result: DataArray, begins: str = "") -> list[str]:
+    """Names of the comparisons that begin so; by default those of the whole model with L steps."""
+    names = list(result.indexes["comparison"])
+    if begins:
+        return [name for name in names if name.startswith(begins)]
+    return [name for name in names if not name.startswith((RIVAL, DOWNHILL, WITHOUT))]
 
 
 def distance(result: DataArray, names: list[str], largest: bool = False) -> Interval:
@@ -88,6 +97,18 @@ def distance(result: DataArray, names: list[str], largest: bool = False) -> Inte
     return bootstrap(statistic, squared, own, own**2, positive=True)
 
 
+def beside_rivals(result: DataArray) -> Interval:
+    """D to L steps that go down over the smallest D to a rival."""
+    (steps,) = rows(result, DOWNHILL)
+    squared, own = _numbers(result, [steps, *rows(result, RIVAL)])
+
+    def statistic(apart: np.ndarray, mean: np.ndarray, square: np.ndarray) -> np.ndarray:
+        found = relative(apart, mean, square)
+        return found[..., 0] / found[..., 1:].min(-1)
+
+    return bootstrap(statistic, squared, own, own**2, positive=True)
+
+
 def _numbers(result: DataArray, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Squared distances and predictions, (unit, comparison); faint predictions are 0."""
     chosen = result.sel(comparison=names).transpose("unit", "comparison", "number")
@@ -97,16 +118,18 @@ def _numbers(result: DataArray, names: list[str]) -> tuple[np.ndarray, np.ndarra
 
 
 def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
-    """Spread of predictions, D to the nearest family, and the largest D without a block."""
+    """Spread of predictions, D to the nearest family, and what else the model may be."""
     result = results[distances]
     whole = result.isel(comparison=0)
     own = whole.sel(number=OWN).values
     label = whole.sel(number=LABEL).values
     found: dict[str, Found] = {
         SPREAD: float(own.var() / label.mean()),
-        DISTANCE: distance(result, rows(result, without=False)),
+        DISTANCE: distance(result, rows(result)),
+        BESIDE_RIVALS: beside_rivals(result),
+        WITHOUT_UPHILL: distance(result, rows(result, DOWNHILL)),
     }
-    edited = rows(result, without=True)
+    edited = rows(result, WITHOUT)
     if edited:
         found[WITHOUT_BLOCK] = distance(result, edited, largest=True)
     return found
@@ -121,7 +144,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     # Of families that tie it is the first, and simplest.
     best = min(details[: len(FAMILIES)], key=lambda row: round(row["D"], 6))
     caveat = f"The nearest is {best['comparison']}."
-    left = details[len(FAMILIES) :]
+    left = [row for row in details if row["comparison"].startswith(WITHOUT)]
     if left:
         worst = max(left, key=lambda row: row["D"])
         caveat += f" The farthest is {worst['comparison']}, at {worst['D']:.2g}."
@@ -164,6 +187,21 @@ STEPS_CLAIM = Claim(
                 scale="log",
                 optional=True,
             ),
+            # Layers that share one step fit L steps too, and so may least squares on long prompts.
+            Condition(
+                BESIDE_RIVALS,
+                "squared distance to L steps that go down, over that to a rival",
+                at_most(1 / NEARER),
+                unit="times",
+                scale="log",
+            ),
+            Condition(
+                WITHOUT_UPHILL,
+                "squared distance to those steps without what goes up",
+                at_most(NEAR),
+                unit="share",
+                scale="log",
+            ),
         ),
         (
             Precondition(
@@ -176,7 +214,8 @@ STEPS_CLAIM = Claim(
         terms=(
             "The steps are those of descent with one step size, of descent with a matrix and a "
             "size for each step, or of GD++, whichever is nearest to the whole model. A block is "
-            "taken out by replacing its outputs by their means."
+            "taken out by replacing its outputs by their means. The rivals are one step less, and "
+            "least squares. A step goes up along directions in which its matrix or size is below 0."
         ),
     ),
     measurements=(distances,),

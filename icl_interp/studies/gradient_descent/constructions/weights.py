@@ -5,7 +5,8 @@ import functools
 import torch
 
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
-from icl_interp.models.constructed import descent, gd_plus_plus
+from icl_interp.models.blank import blank
+from icl_interp.models.constructed import EXAMPLES, descent, gd_plus_plus
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.studies.gradient_descent.claims.steps import STEPS_CLAIM
 from icl_interp.tasks.regression import LinearRegression
@@ -40,6 +41,38 @@ def idle(g: torch.Generator) -> Case:
     """A step of descent, and a layer that does nothing: without the step nothing is left."""
     size = between(g, 0.3, 0.6)
     return Case(descent(TASK.n_points, (size, 0.0), DIM), TASK)
+
+
+def going_up(layers: int, g: torch.Generator) -> Case:
+    """Steps against those of descent: each makes the error of the examples larger."""
+    size = between(g, 0.2, 0.5)
+    return Case(descent(TASK.n_points, (-size,) * layers, DIM), TASK)
+
+
+def down_and_up(g: torch.Generator) -> Case:
+    """A step of descent, and one of half its size back."""
+    size = between(g, 0.4, 0.6)
+    return Case(descent(TASK.n_points, (size, -size / 2), DIM), TASK)
+
+
+def side_by_side(layers: int, g: torch.Generator) -> Case:
+    """One step, of which each layer takes a part: none reads what another one writes."""
+    case = of_one_size(layers, g)
+    model = case.model
+    written = DIM + 1  # a coordinate beside the label, which stays as it is
+    wider = blank(
+        DIM + 2, n_layers=layers, d_head=DIM + 1, n_ctx=TASK.n_points, d_in=DIM + 1, **EXAMPLES
+    )
+    with torch.no_grad():
+        wider.embed.W_E.fill_diagonal_(1)
+        wider.unembed.W_U[written, 0] = -1
+        for block, other in zip(wider.blocks, model.blocks, strict=True):
+            attention = block.attn
+            attention.W_Q[:, : DIM + 1] = other.attn.W_Q / layers
+            attention.W_K[:, : DIM + 1] = other.attn.W_K
+            attention.W_V[:, : DIM + 1] = other.attn.W_V
+            attention.W_O[0, DIM, written] = 1
+    return Case(wider, TASK)
 
 
 def shift_of(distance: float) -> float:
@@ -124,6 +157,24 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "two steps of descent to a function shifted a little",
         "D is drawn between .065 and .075, which lies in neither region",
         functools.partial(shifted_between, 0.065, 0.075, 2),
+        {STEPS: OPEN},
+    ),
+    Construction(
+        "steps that go up",
+        "the weights are those of descent with sizes below 0, so every step raises the error",
+        functools.partial(going_up, 2),
+        {STEPS: OPEN},
+    ),
+    Construction(
+        "a step down and one up",
+        "the second layer takes back half of what the first has done",
+        down_and_up,
+        {STEPS: OPEN},
+    ),
+    Construction(
+        "three layers that share one step",
+        "each does a third of the step and reads what was there before: without one, less is left",
+        functools.partial(side_by_side, 3),
         {STEPS: OPEN},
     ),
     Construction(

@@ -65,7 +65,7 @@ def run(setup: Setup) -> dict[str, Result]:
     for layers in known:
         result = setup.measure(RECIPES[layers], distances)
         found = []
-        for name in steps.rows(result, without=False):
+        for name in steps.rows(result):
             one = steps.distance(result, [name])
             found.append((one.value, one.low, one.high))
         values.append(found)

@@ -14,7 +14,7 @@ from icl_interp.figures.drawing import Axis, Drawing, Panel, Points, Zone, rows
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import tested_by
 from icl_interp.studies.gradient_descent.claims import steps
-from icl_interp.studies.gradient_descent.measurements.distances import distances
+from icl_interp.studies.gradient_descent.measurements.distances import WITHOUT, distances
 
 LEAST = 1e-5  # of the variance of predictions: smaller distances are drawn there
 DISTANCE = Axis("distance / variance", log=True, least=LEAST, holds=(LEAST, 1.0))
@@ -29,9 +29,9 @@ def descent_distances(
     result = results.get(distances)
     if result is None:
         return None
-    whole = steps.rows(result, without=False)
+    whole = steps.rows(result)
     panels = [_panel("The whole model", result, whole, [NEAR, FAR])]
-    edited = steps.rows(result, without=True)
+    edited = steps.rows(result, WITHOUT)
     if edited:
         panels.append(_panel("Without a block", result, edited, [NEAR]))
     below = tested_by("descent_distances", findings)

@@ -1,11 +1,13 @@
 """How far a model's predictions are from as many steps of descent as it has layers.
 
 Three families of descent are tuned to the model's own predictions on half of the functions and
-compared with them on the other half. Then each block is put to its mean output, and what is left of
-the model is compared with one step less.
+compared with them on the other half. Beside them stand rivals: one step less, and least squares.
+Then each block is put to its mean output, and what is left of the model is compared with one step
+less.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ from icl_interp.analyses.facts import is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.base import INPUTS
-from icl_interp.baselines.moments import Descent, GDPlusPlus, Moments
+from icl_interp.baselines.moments import Descent, GDPlusPlus, Moments, Step
+from icl_interp.baselines.regression import LeastSquares
 from icl_interp.baselines.tuned import Constant, PlusPlus, Varying
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.probes.sweep import Sweep
@@ -30,7 +33,11 @@ DESCENT = "descent"
 PRECONDITIONED = "preconditioned descent"
 PLUS_PLUS = "GD++"
 FAMILIES = (DESCENT, PRECONDITIONED, PLUS_PLUS)
+# Comparisons of the whole model with other predictors, and of the model without a block.
+RIVAL = "rival: "
+DOWNHILL = "downhill only: "
 WITHOUT = "without block "
+LEAST_SQUARES = "least squares"
 # Numbers of each function: squares of differences and labels, and the model's own prediction.
 SQUARED = "squared distance"
 OWN = "prediction"
@@ -76,32 +83,54 @@ def row_of(name: str, n_steps: int, without: int | None = None) -> str:
     return f"{removed}{name}, {n_steps} step{'s' * (n_steps != 1)}"
 
 
+def downhill(steps: Descent | GDPlusPlus) -> Descent | GDPlusPlus:
+    """The same steps without what goes up: a step P g of a gradient g goes down where g'P g >= 0.
+
+    >>> downhill(Descent(INPUTS, (0.5, -0.2))).steps
+    (0.5, 0.0)
+    """
+    if isinstance(steps, GDPlusPlus):
+        return replace(steps, sizes=tuple(_downward(size) for size in steps.sizes))
+    return replace(steps, steps=tuple(_downward(step) for step in steps.steps))
+
+
+def _downward(step: Step) -> Step:
+    """A number that is 0 at least, or a matrix whose symmetric part has no eigenvalue below 0."""
+    if not isinstance(step, Tensor) or step.ndim == 0:
+        return max(float(step), 0.0)
+    assert step.ndim == 2
+    eigenvalues, basis = torch.linalg.eigh((step + step.T) / 2)
+    upward = eigenvalues.clamp(max=0)
+    return step - basis * upward @ basis.T
+
+
 def compared(
-    tune: Tune, halves: Halves, tuned_to: Queries, own: Queries
+    steps: Descent | GDPlusPlus | LeastSquares, judging: Prompts, own: Queries
 ) -> Float[np.ndarray, "number unit"]:
     """`SQUARED`, `OWN` and `LABEL` of each function of the half that judges.
 
     Args:
-        tune: chooses the member of a family.
-        halves: prompts, one of each function.
-        tuned_to: predictions of the model on the half that tunes.
-        own: its predictions on the other half.
+        steps: what the model is compared with.
+        judging: prompts, one of each function.
+        own: predictions of the model for their queries.
     """
-    rival = tune(halves.tuning, tuned_to)
-    said = rival.predicted(Moments.of_query(INPUTS, halves.judging))[:, 0]
+    if isinstance(steps, LeastSquares):
+        said = steps.at_query(judging)
+    else:
+        said = steps.predicted(Moments.of_query(INPUTS, judging))[:, 0]
     squared = (said - own).square()
     # About their mean, so that no digits cancel in the variance.
     centred = own - own.mean(0)
-    label = halves.judging.ys[:, -1].square()
+    label = judging.ys[:, -1].square()
     return torch.cat([squared, centred, label], 1).double().T.numpy()
 
 
-@measurement("descent/distances")
+@measurement("descent/distances", version=2)
 def distances(lab: Lab) -> DataArray:
     """Differences from each family, whole and without each block: (comparison, number, unit).
 
-    A unit is a function of the half that judges. Without a block the family is the one that was
-    nearest to the whole model.
+    A unit is a function of the half that judges. With one step less, downhill only, and without a
+    block the family is the one that was nearest to the whole model.
     """
     dim = lab.task.dim
     n_layers = lab.model.cfg.n_layers
@@ -113,20 +142,31 @@ def distances(lab: Lab) -> DataArray:
     # The whole model beside each family.
     (whole,) = _answers(lab, [lab.ask(prompts=drawn)])
     found = {}
+    tuned = {}
     for name in FAMILIES:
-        tune = family(name, n_layers, dim)
-        found[row_of(name, n_layers)] = compared(tune, halves, whole[:half], whole[half:])
+        tuned[name] = family(name, n_layers, dim)(halves.tuning, whole[:half])
+        found[row_of(name, n_layers)] = compared(tuned[name], halves.judging, whole[half:])
     sizes = _sizes(found)
     nearest = min(sizes, key=sizes.__getitem__)  # of some that tie the first
+
+    # What else it may be: the end of descent, a step less, or steps that go up.
+    others: dict[str, Descent | GDPlusPlus | LeastSquares] = {}
+    others[RIVAL + LEAST_SQUARES] = LeastSquares(INPUTS)
+    if n_layers > 1:
+        fewer = family(nearest, n_layers - 1, dim)(halves.tuning, whole[:half])
+        others[RIVAL + row_of(nearest, n_layers - 1)] = fewer
+    others[DOWNHILL + row_of(nearest, n_layers)] = downhill(tuned[nearest])
+    for name, other in others.items():
+        found[name] = compared(other, halves.judging, whole[half:])
 
     # What is left without a block, beside a step less.
     if is_large(lab.model) and sizes[nearest] > WITHIN_REACH:
         note += "; no block is taken out, because the whole model is far from every family"
     elif n_layers > 1:
         for block, left in enumerate(_answers(lab, _without_blocks(lab, halves.tuning, drawn))):
-            tune = family(nearest, n_layers - 1, dim)
+            fewer = family(nearest, n_layers - 1, dim)(halves.tuning, left[:half])
             name = row_of(nearest, n_layers - 1, without=block)
-            found[name] = compared(tune, halves, left[:half], left[half:])
+            found[name] = compared(fewer, halves.judging, left[half:])
     axes = {"comparison": tuple(found), "number": (SQUARED, OWN, LABEL), "unit": tuple(range(half))}
     return make_array(np.stack(list(found.values())), axes, note=note)
 

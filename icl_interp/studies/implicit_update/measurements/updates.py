@@ -25,10 +25,12 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
-# Of each prompt: how far the update, and its bias alone, are from examples, and the label.
+# Of each prompt: how far the update, and its bias alone, are from examples, the label, and the
+# prediction with all examples.
 APART = "difference"
 WITHOUT = "without the matrix"
 LABEL = "label"
+SAID = "prediction"
 # Of each step: the cosine with an example's descent step, and the largest that there can be.
 OWN = ("own example", "own example, largest")
 OTHER = ("another example", "another example, largest")
@@ -126,7 +128,7 @@ def sample(lab: Lab) -> Prompts:
     return lab.task.sample(lab.n_units, stream, dtype=torch.float64)
 
 
-@measurement("implicit update/identity")
+@measurement("implicit update/identity", version=2)
 @torch.no_grad()
 def identity(lab: Lab) -> DataArray:
     """Predictions with the update in place of all examples: (number, unit)."""
@@ -137,8 +139,8 @@ def identity(lab: Lab) -> DataArray:
     bias = replace(change, column=torch.zeros_like(change.column))
     apart = state(lab, alone, change).said - whole.said
     without = state(lab, alone, bias).said - whole.said
-    values = torch.cat([apart, without, prompts.ys[:, -1].to(apart)], 1).T
-    axes = {"number": (APART, WITHOUT, LABEL), "unit": tuple(range(lab.n_units))}
+    values = torch.cat([apart, without, prompts.ys[:, -1].to(apart), whole.said], 1).T
+    axes = {"number": (APART, WITHOUT, LABEL, SAID), "unit": tuple(range(lab.n_units))}
     return make_array(values.cpu().numpy(), axes)
 
 

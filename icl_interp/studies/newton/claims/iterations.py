@@ -44,6 +44,8 @@ CLOSE = "distance"
 LINE = "line"
 GROWTH = "growth"
 RATE = "iterations a layer"
+SLOWEST = "fewest iterations of a layer"
+FASTEST = "most iterations of a layer"
 
 
 def excluded(facts: Facts) -> str | None:
@@ -104,6 +106,11 @@ def shape(k: Float[np.ndarray, "*batch layer"]) -> tuple[np.ndarray, np.ndarray]
     return line, np.where(grows, common, 1.0) / unit
 
 
+def moves(apart: Float[np.ndarray, "*batch layer exponent"]) -> np.ndarray:
+    """By how many iterations each layer moves on from the one before, (*batch, layer - 1)."""
+    return np.diff(measured.best(apart), axis=-1)
+
+
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """How many layers count, how near they are to Newton's iterates, and how the best ones grow."""
     result = results[measured.iterates]
@@ -120,6 +127,8 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
         found[LINE] = bootstrap(lambda mean: shape(measured.best(mean))[0], newton)
         found[GROWTH] = bootstrap(lambda mean: shape(measured.best(mean))[1], descent)
         found[RATE] = bootstrap(lambda mean: slope(places, measured.best(mean)), newton)
+        found[SLOWEST] = bootstrap(lambda mean: moves(mean).min(-1), newton)
+        found[FASTEST] = bootstrap(lambda mean: moves(mean).max(-1), newton)
     return found
 
 
@@ -222,6 +231,9 @@ THREE_CLAIM = replace(
         (
             LINEAR_CLAIM.criterion.conditions[0],
             Condition(RATE, "Newton's iterations per layer", THREE, at_most(FEWER)),
+            # Layers of 1.5, 6 and 1.5 iterations have the slope of three each.
+            Condition(SLOWEST, "Newton's iterations of the layer with fewest", at_least(THREE[0])),
+            Condition(FASTEST, "Newton's iterations of the layer with most", at_most(THREE[1])),
         ),
         (ENOUGH,),
         terms=LINEAR_CLAIM.criterion.terms,

@@ -1,10 +1,11 @@
 """All models of known truth: their layers hold iterates of Newton, or steps of descent."""
 
 import functools
+from collections.abc import Sequence
 
 import torch
 
-from icl_interp.experiments.calibration import NO, YES, Case, Construction, between
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.blank import blank
 from icl_interp.models.constructed import EXAMPLES, descent, newton
 from icl_interp.studies.newton.claims.iterations import LINEAR_CLAIM, THREE_CLAIM
@@ -16,6 +17,7 @@ DIM = 4
 TASK = LinearRegression(n_dims=DIM, n_points=21)
 STEPS = 6  # of Newton's iteration and of descent; R2 is then above .9
 ITERATES = (2, 5, 8)  # whose M the layers of `ahead` use that read labels
+UNEVEN = (1, 2, 7, 8)  # which layers move on to by about 1.6, 4.5 and 1.5 iterations
 
 
 def start(g: torch.Generator) -> float:
@@ -34,17 +36,18 @@ def steps(g: torch.Generator) -> Case:
     return Case(descent(TASK.n_points, (size,) * STEPS, DIM), TASK)
 
 
-def ahead(share: float, g: torch.Generator) -> Case:
-    """Newton's M of three iterates, prepared before three layers read labels.
+def ahead(share: float, g: torch.Generator, iterates: Sequence[int] = ITERATES) -> Case:
+    """Newton's M of some iterates, prepared before as many layers read labels.
 
-    Head j prepares z = M x / 2^t, where M is iterate t = `ITERATES[j]`. Then layer j takes
-    <x, M (h - S w)> off the residual with a share of this M, and else with that of the middle head.
+    Head j prepares z = M x / 2^t, where M is iterate t = `iterates[j]`. Then layer j takes
+    <x, M (h - S w)> off the residual with a share of this M, and else with that of the second head.
     So it multiplies what is left by (1 - share) R_1 + share R_j, where R_j = (I - start S^2)^(2^t).
-    A share of 1 is about three iterations a layer; 0 is the same preconditioned step in each.
+    With `ITERATES` a share of 1 is about three iterations a layer; 0 is the same preconditioned
+    step in each.
     """
-    heads = len(ITERATES)
+    heads = len(iterates)
     width = DIM + 1 + heads * DIM
-    prepared = 1 + ITERATES[-1]
+    prepared = 1 + iterates[-1]
     shape = {"n_layers": prepared + heads, "n_heads": heads, "d_head": width, "d_in": DIM + 1}
     model = blank(width, n_ctx=TASK.n_points, **shape, **EXAMPLES)
     x = slice(0, DIM)
@@ -57,7 +60,7 @@ def ahead(share: float, g: torch.Generator) -> Case:
         for layer, block in enumerate(model.blocks):
             attention = block.attn
             attention.W_K[:, x, x] = one
-            for head, done in enumerate(ITERATES):
+            for head, done in enumerate(iterates):
                 z = slice(width - (head + 1) * DIM, width - head * DIM)
                 attention.W_O[head].fill_diagonal_(1)
                 attention.W_Q[head, x if layer == 0 else z, x] = one
@@ -85,6 +88,12 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "M is iterated before labels are read, and then every third iterate is used",
         functools.partial(ahead, 1.0),
         {LINEAR: YES, THREE: YES},
+    ),
+    Construction(
+        "iterates of Newton at uneven distances",
+        "the layers move on by about 1.6, 4.5 and 1.5 iterations: three on average, and none by it",
+        functools.partial(ahead, 1.0, iterates=UNEVEN),
+        {LINEAR: YES, THREE: OPEN},
     ),
     Construction(
         "six steps of descent, one a layer",

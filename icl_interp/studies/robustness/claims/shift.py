@@ -12,7 +12,15 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.claim import Claim, Remarks
-from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -25,12 +33,14 @@ from icl_interp.studies.robustness.measurements.shifts import (
     INSIDE,
     LEAST_SQUARES,
     MODEL,
+    NOISE,
     NOISY,
     ZERO,
     needs_shifts,
     needs_silence,
     shifts,
 )
+from icl_interp.tasks.regression import LinearRegression
 
 # What a model may miss beside what least squares misses: so much of the error of predicting 0. A
 # model counts as having learned its task where it misses a tenth in distribution, twice as much.
@@ -40,6 +50,9 @@ WORSE = 4.0
 # Of the bar: a smaller error is as good as none. Weights that carry out an algorithm exactly run in
 # float32, and rounding gives up to a hundredth of this.
 EXACT = 1e-3
+# Of the labels' mean square, without noise: noise that is smaller is hardly a shift.
+VISIBLE = 0.01
+ADDED = "added noise"
 OVER_ZERO = "error / error of predicting 0"
 TERMS = (
     "Errors are mean squares at the query, against the function without noise. The bar is the "
@@ -90,7 +103,16 @@ def evidence(results: Results, facts: Facts, asked: Sequence[str]) -> Mapping[st
     found = {}
     for shift in asked:
         found[shift] = relative_to_bar(result, shift)
+    if NOISY in asked:
+        found[ADDED] = added_noise(result, facts)
     return found
+
+
+def added_noise(result: DataArray, facts: Facts) -> float:
+    """Variance of the noise that training had not, over the mean square of f(x)."""
+    assert isinstance(facts.task, LinearRegression)
+    square = float(result.sel(shift=NOISY, who=ZERO).mean())
+    return (NOISE**2 - facts.task.noise_std**2) / square
 
 
 def remarks(
@@ -136,6 +158,16 @@ def share_of(error: DataArray, zero: float) -> float:
     return share if not share < ALLOWED * EXACT else 0.0
 
 
+NOISE_IS_SEEN = (
+    Precondition(
+        ADDED,
+        at_least(VISIBLE),
+        f"Noise of standard deviation {NOISE:g} adds {{value:.2g}} of the mean square of f(x) to "
+        f"what training had ({VISIBLE:g} needed): that is hardly a shift.",
+    ),
+)
+
+
 def _asking(where: str, *asked: str) -> dict[str, Any]:
     """What a claim says, and how it is judged.
 
@@ -156,7 +188,7 @@ def _asking(where: str, *asked: str) -> dict[str, Any]:
         "question": "functions",
         "quote": QUOTE,
         "reads": "outputs",
-        "criterion": Criterion(tuple(conditions), terms=TERMS),
+        "criterion": Criterion(tuple(conditions), NOISE_IS_SEEN if NOISY in asked else (), TERMS),
         "measurements": (shifts,),
         "control": (shifts,),
         "aspects": ("kind of task",),

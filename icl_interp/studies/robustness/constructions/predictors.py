@@ -15,6 +15,7 @@ from icl_interp.models.constructed import descent, newton
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.studies.robustness.claims import shift
+from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 
 QUADRANTS = shift.QUADRANTS_CLAIM.id
@@ -134,6 +135,23 @@ def trusting(left: float, g: torch.Generator) -> Case:
     return predicting(predict)
 
 
+def unheard(g: torch.Generator) -> Case:
+    """Least squares of functions so large that noise of the usual size is .01 % of a label.
+
+    It says 0 where noise is more than 1 %.
+    """
+    size = between(g, 50, 100)
+    task = replace(TASK, weights=Normal(size))
+    usual = trusting(0.0, g)
+    of_usual = usual.predictor
+    assert of_usual is not None
+
+    def predict(prompts: Prompts) -> Points:
+        return size * of_usual(replace(prompts, ys=prompts.ys / size))
+
+    return replace(usual, task=task, predictor=predict)
+
+
 def by_newton(g: torch.Generator) -> Case:
     """Weights that invert the covariance by Newton's iteration, from a start for usual inputs.
 
@@ -212,6 +230,12 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "predicts 0 where no function goes through all examples",
         functools.partial(trusting, 0.0),
         _expected(YES, noise=NO),
+    ),
+    Construction(
+        "least squares of exact labels, and labels beside which noise is nothing",
+        "it says 0 where labels are noisy, and the noise that is asked of is too small to be seen",
+        unheard,
+        {NOISE: OPEN},
     ),
     Construction(
         "Newton's iteration in the weights",
