@@ -114,7 +114,8 @@ def _not_whole(path: Path, start: bytes, error: Exception) -> InputError:
     # pickle's first bytes.
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return InputError(
-            f"{path} is a pickle, which can run code when it is read: convert it to safetensors first"
+            f"{path} is a pickle, which can run code when it is read: convert it to safetensors "
+            "first"
         )
     reason = " ".join(str(error).split())
     return InputError(
