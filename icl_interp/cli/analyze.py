@@ -62,7 +62,7 @@ def analyze(
     control: Annotated[
         str | None,
         typer.Option(
-            help=("module.py:name of an untrained predictor, to compare one without weights with.")
+            help="module.py:name of an untrained predictor, to compare one without weights with."
         ),
     ] = None,
     task: TaskFile = None,

@@ -22,12 +22,12 @@ EncodingName = Annotated[
     str | None,
     typer.Option(
         "--encoding",
-        help=("interleaved, stacked, states, augmented or driven, if the file does not say it."),
+        help="interleaved, stacked, states, augmented or driven, if the file does not say it.",
     ),
 ]
 Heads = Annotated[
     int | None,
-    typer.Option("--n-heads", help=("Number of attention heads, if the file does not say it.")),
+    typer.Option("--n-heads", help="Number of attention heads, if the file does not say it."),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -20,7 +20,7 @@ def complete(
     ] = None,
     claims: Annotated[
         str | None,
-        typer.Option(help=("Ids of claims to decide, separated by commas; all by default.")),
+        typer.Option(help="Ids of claims to decide, separated by commas; all by default."),
     ] = None,
     n_prompts: Annotated[int | None, typer.Option(help="As for analyze.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to train and to analyse.")] = None,

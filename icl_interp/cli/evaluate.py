@@ -25,7 +25,7 @@ def evaluate(
         bool,
         typer.Option(
             "--new-functions",
-            help=("Draw new functions instead of those of the task's pool (n_tasks)."),
+            help="Draw new functions instead of those of the task's pool (n_tasks).",
         ),
     ] = False,
     shift: Annotated[
@@ -81,7 +81,7 @@ def algorithm(
     functions: Annotated[
         int | None,
         typer.Option(
-            help=("Functions; rivals are tuned on half of them.  [default: 1024 to 4096; few: 512]")
+            help="Functions; rivals are tuned on half of them.  [default: 1024 to 4096; few: 512]"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,

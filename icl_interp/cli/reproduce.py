@@ -31,7 +31,7 @@ def reproduce(
         bool,
         typer.Option(
             "--no-train",
-            help=("Train nothing: use the models that are there, and say which are missing."),
+            help="Train nothing: use the models that are there, and say which are missing.",
         ),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
@@ -46,7 +46,7 @@ def reproduce(
     embedding: Annotated[
         Path | None,
         typer.Option(
-            help=("Embedding of the text's tokens: a model's folder or file, or a .npy matrix.")
+            help="Embedding of the text's tokens: a model's folder or file, or a .npy matrix."
         ),
     ] = None,
     on: EachOn = None,

@@ -23,7 +23,7 @@ def selfcheck(
         bool,
         typer.Option(
             "--full",
-            help=("Also test verdicts on bundled models (edits, other samples). Takes hours."),
+            help="Also test verdicts on bundled models (edits, other samples). Takes hours.",
         ),
     ] = False,
     power: Annotated[
@@ -39,8 +39,7 @@ def selfcheck(
     tools: Annotated[
         bool,
         typer.Option(
-            "--tools",
-            help=("Test what tools find of planted circuits. Takes a quarter of an hour."),
+            "--tools", help="Test what tools find of planted circuits. Takes a quarter of an hour."
         ),
     ] = False,
     processes: Annotated[
