@@ -52,7 +52,7 @@ QUOTE = Quote(
     "the models learned by GD and Transformers show great similarity or, remarkably, the weights "
     'found by optimization match the construction" (abstract). Neither work gives a threshold. '
     "Both are about linear attention. We test every transformer trained on linear regression, and "
-    "set the thresholds beforehand.",
+    "set the thresholds beforehand. Steps with a matrix each are not among those tried.",
 )
 
 
@@ -212,10 +212,11 @@ STEPS_CLAIM = Claim(
             ),
         ),
         terms=(
-            "The steps are those of descent with one step size, of descent with a matrix and a "
-            "size for each step, or of GD++, whichever is nearest to the whole model. A block is "
-            "taken out by replacing its outputs by their means. The rivals are one step less, and "
-            "least squares. A step goes up along directions in which its matrix or size is below 0."
+            "The steps are those of descent with one step size, of descent with one matrix for "
+            "all steps and a size for each, or of GD++, whichever is nearest to the whole model. "
+            "A block is taken out by replacing its outputs by their means. The rivals are one step "
+            "less, and least squares. A step goes up along directions in which its matrix or size "
+            "is below 0."
         ),
     ),
     measurements=(distances,),
