@@ -39,7 +39,7 @@ def titles(names: list[str]) -> dict[str, str]:
             found[name] = "/".join(place.parts[-2:])
     if len(set(found.values())) < len(names):
         raise InputError(
-            f"models to compare need a name each, but got {', '.join(names)}: rename a folder"
+            f"each model to compare needs its own name, but got {', '.join(names)}: rename a folder"
         )
     return found
 

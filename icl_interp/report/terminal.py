@@ -272,7 +272,7 @@ KINDS = {
 
 def _conditions(asked: Claim) -> Iterator[str]:
     for c in asked.criterion.conditions:
-        yield f"  {c.quantity}: {needed(c)}"
+        yield f"  {c.quantity}: {needed(c, c.unit)}"
     for p in asked.criterion.preconditions:
         yield f"  precondition: {shown_key(p.quantity)}: {region(p.holds, '')}"
 

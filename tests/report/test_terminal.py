@@ -205,6 +205,13 @@ def test_what_is_needed_in_words(region, unit, text):
     assert both.endswith("; contradicted: at least 5")
 
 
+def test_explain_gives_thresholds_in_natural_units(capsys):
+    """The plateau is to begin within ten times the training range: stored is the logarithm, 1."""
+    console(width=WIDE).print(terminal.claim(registry.REGISTRY["limits.boundary_immediate"]))
+    shown = capsys.readouterr().out
+    assert "onset: at most x10; contradicted: at least x100" in shown
+
+
 def test_explain_says_all_of_every_claim(capsys):
     for claim in registry.REGISTRY.values():
         console().print(terminal.claim(claim))

@@ -45,7 +45,7 @@ def judged(*distances, control=(0.9, 0.9), **more):
         # The pool is nearer to ridge than the model is to either.
         ((0.05, 0.2, 0.05), "inconclusive", "1 of that between them"),
         ((0.2, 0.05, 0.05), "inconclusive", "1 of that between them"),
-        ((0.02, 0.1, 0.05), "supported", "asked: at most x0.5"),
+        ((0.02, 0.1, 0.05), "supported", "supported: at most x0.5"),
     ],
 )
 def test_which_of_both_is_nearer_decides(distances, verdict, word):
