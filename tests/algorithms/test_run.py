@@ -127,7 +127,7 @@ def test_a_predictor_without_weights():
 def test_the_bayes_rivals_are_found():
     pooled = LinearRegression(n_dims=2, n_points=9, n_tasks=4, noise_std=1.0)
     pool = icl_interp.baselines.BayesPool(pooled, 1.0)
-    report = icl_interp.algorithm(pool, pooled, n_functions=256)
+    report = icl_interp.algorithm(pool, pooled, n_functions=512)
     assert report.nearest == "Bayes over the pool"
     assert "best ridge" in report.excluded
     wide = LinearRegression(n_dims=2, n_points=9, weights=icl_interp.tasks.Normal(5), noise_std=1.0)

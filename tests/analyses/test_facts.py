@@ -95,7 +95,7 @@ def test_what_are_no_facts_is_refused(change, match):
 
 def says_that_functions_are_not_drawn(task):
     known = replace(facts(), task=task)
-    assert "linear functions that are drawn" in (needs_linear_functions(known) or "")
+    assert "drawn linear functions" in (needs_linear_functions(known) or "")
 
 
 def test_claims_about_linear_functions_that_are_drawn_need_more_than_one():

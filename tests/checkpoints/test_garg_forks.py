@@ -130,7 +130,7 @@ def test_another_programs_config_is_overruled_by_what_it_would_tell(theirs, capl
     assert not caplog.records
     predicts_the_same(icl_interp.load(theirs, TASK, n_heads=2), TheirTransformer())
     record, assumed = caplog.records
-    assert "does not tell act_fn" in assumed.getMessage()
+    assert "does not say act_fn" in assumed.getMessage()
     assert record.getMessage().endswith(
         "it is not read, because the task and the number of heads were given"
     )

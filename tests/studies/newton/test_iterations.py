@@ -150,7 +150,7 @@ def test_layers_count_from_the_first_that_says_something_to_the_first_that_is_se
 
 def test_who_is_not_asked():
     assert LINEAR_CLAIM.exclusion(facts()) is None
-    assert "under 3" in (LINEAR_CLAIM.exclusion(facts(n_layers=2)) or "")
+    assert "fewer than 3" in (LINEAR_CLAIM.exclusion(facts(n_layers=2)) or "")
     other = facts(replace(TASK, query=Normal(3)))
     assert "like the examples" in (THREE_CLAIM.exclusion(other) or "")
 
