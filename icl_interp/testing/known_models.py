@@ -91,14 +91,16 @@ def judged_case(
 def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
     """A case after an edit of its model, and of every companion and snapshot that it applies to.
 
-    Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw
-    for themselves.
+    Snapshots are of one run, so what is drawn for the edit is the same for each. Companions draw
+    for themselves, but for the size of the edit: with different numbers of tokens or wider heads
+    they would be no models that differ in one respect.
     """
+    name = f"edit/{edit.name}"
 
     def after(model: HookedTransformer, drawn_by: str = "") -> HookedTransformer:
         if edit.applies(model.cfg):
             return model
-        return edit.apply(model, generator(seed, f"edit/{edit.name}{drawn_by}"))
+        return edit.apply(model, generator(seed, f"{name}{drawn_by}"), generator(seed, name))
 
     companions = {}
     for role, one in case.companions.items():
@@ -108,7 +110,7 @@ def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
     trained_as = None if case.companions else case.trained_as or case.model.cfg
     return replace(
         case,
-        model=edit.apply(case.model, generator(seed, f"edit/{edit.name}")),
+        model=edit.apply(case.model, generator(seed, name), generator(seed, name)),
         trained_as=trained_as,
         companions=companions,
         snapshots={step: after(model) for step, model in case.snapshots.items()},

@@ -324,6 +324,26 @@ def test_a_case_is_edited_whole():
             assert torch.allclose(one(tokens), two(tokens), rtol=1e-10, atol=1e-12)
 
 
+def have_one_shape(models):
+    """As many positions, so that they can still differ in one respect alone."""
+    assert len({model.cfg.n_ctx for model in models}) == 1
+
+
+def test_models_beside_each_other_grow_alike_and_draw_for_themselves():
+    model = make("pre")
+    runs = RunConfig(model.cfg, TASK)
+    roles = (Role("no norm"), Role("no norm", further=1), Role("no norm", further=2))
+    companions = {role: Checkpoint(model, TASK, Interleaved(), runs) for role in roles}
+    edit = next(e for e in EDITS if e.name == "n_ctx longer (large)")
+    found = known_models.edited_case(Case(model, TASK, companions=companions), edit)
+    edited = [found.model, *(one.model for one in found.companions.values())]
+    have_one_shape(edited)
+    must_fail(have_one_shape, [edit.apply(model, generator(0, str(role))) for role in roles])
+    # The new positions, which no prompt reaches, are others in each.
+    tables = [one.pos_embed.W_pos[-1] for one in edited]
+    assert all(not torch.equal(tables[0], table) for table in tables[1:])
+
+
 def was_trained_as(case, cfg):
     """The run that claims about kinds of training are told of."""
     lab, _ = calibration.lab_for(case, n_units=4, n_contexts=2)

@@ -73,14 +73,16 @@ class Edit:
         may_change: what a claim may be about whose verdict need not stay.
         may_refuse: what a claim may be about that need not apply any more, as one about layers of a
             single head. Where it still applies, its verdict must stay.
+        sized: whether `change` draws a size, and takes `sizes`, which draws it, by name.
     """
 
     name: str
     family: Family
     refusal: Callable[[Config], str | None]
-    change: Callable[[Weights, Config, torch.Generator], Config]
+    change: Callable[..., Config]
     may_change: tuple[Aspect, ...] = ()
     may_refuse: tuple[Aspect, ...] = ()
+    sized: bool = False
 
     def applies(self, cfg: Config) -> str | None:
         """Why it does not apply to models of this config; None where it does.
@@ -92,8 +94,19 @@ class Edit:
             return f"its {cfg.positional_embedding_type} positions act on scores"
         return self.refusal(cfg)
 
-    def apply(self, model: HookedTransformer, generator: torch.Generator) -> HookedTransformer:
+    def apply(
+        self,
+        model: HookedTransformer,
+        generator: torch.Generator,
+        sizes: torch.Generator | None = None,
+    ) -> HookedTransformer:
         """The edited model, in float64; the given one stays as it is.
+
+        Args:
+            model: is edited.
+            generator: makes all random choices.
+            sizes: makes that of the size instead, where the edit has one: models that differ in one
+                respect keep a common shape if they get the same size.
 
         Raises:
             InputError: the edit does not apply; the message says why.
@@ -103,7 +116,8 @@ class Edit:
                 f"the edit {self.name!r} does not leave the function of this model: {reason}"
             )
         weights = weights_of(model)
-        return made(weights, self.change(weights, freed(model.cfg), generator), model)
+        named = {"sizes": sizes} if self.sized else {}
+        return made(weights, self.change(weights, freed(model.cfg), generator, **named), model)
 
 
 Sizes = tuple[float, float]  # what a size is drawn between, evenly on the logarithm
@@ -137,18 +151,23 @@ def sized(
         large: what the large size is drawn between.
     """
 
-    def of_size(sizes: Sizes) -> Callable[[Weights, Config, torch.Generator], Config]:
-        low, high = map(math.log, sizes)
+    def of_size(between: Sizes) -> Callable[..., Config]:
+        low, high = map(math.log, between)
 
-        def drawn(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-            share = float(torch.rand((), generator=draw, dtype=torch.float64))
+        def drawn(
+            weights: Weights,
+            cfg: Config,
+            draw: torch.Generator,
+            sizes: torch.Generator | None = None,
+        ) -> Config:
+            share = float(torch.rand((), generator=sizes or draw, dtype=torch.float64))
             return change(weights, cfg, draw, math.exp(low + share * (high - low)))
 
         return drawn
 
     return (
-        Edit(f"{name} (large)", family, refusal, of_size(large), may_change, may_refuse),
-        Edit(f"{name} (small)", family, refusal, of_size(small), may_change, may_refuse),
+        Edit(f"{name} (large)", family, refusal, of_size(large), may_change, may_refuse, True),
+        Edit(f"{name} (small)", family, refusal, of_size(small), may_change, may_refuse, True),
     )
 
 
