@@ -105,7 +105,7 @@ UNIFORM = Uniform(-1, 1)
     [
         (Polynomial(degrees=(1,), inputs=UNIFORM, coefficients=UNIFORM, n_points=5), "not of"),
         (LinearRegression(n_dims=1, n_points=5), "two coordinates"),
-        (LinearRegression(n_dims=2, n_points=5, query=Normal(3.0)), "another"),
+        (LinearRegression(n_dims=2, n_points=5, query=Normal(3.0)), "otherwise"),
         (LinearRegression(n_dims=2, n_points=5, weights=(1.0, 2.0)), "drawn"),
     ],
 )

@@ -106,8 +106,8 @@ RANK_ONE_CLAIM = Claim(
     id="implicit_update.rank_one",
     kind="architecture",
     statement=(
-        "At the query, examples act as a rank-one update of the last MLP's first matrix and an "
-        "update of a bias."
+        "At the query, examples act as a rank-one update of the last MLP's first matrix and a bias "
+        "update."
     ),
     denied=(
         "At the query, examples do not act as a rank-one update of a matrix and an update of a "
