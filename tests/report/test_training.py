@@ -83,5 +83,5 @@ def test_a_run_without_two_lines_has_no_plot():
 
 
 def test_what_is_no_run_is_refused():
-    with pytest.raises(InputError, match="no run folder"):
+    with pytest.raises(InputError, match="not a run folder"):
         training.lines_of(tiny_runs.checkpoint())
