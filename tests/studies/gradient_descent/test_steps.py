@@ -128,7 +128,7 @@ def test_a_constant_is_no_descent():
     model.unembed.W_U.data.zero_()
     finding = judged(Case(model, weights.TASK))
     assert finding.verdict == "inconclusive"
-    assert "vary" in finding.reason
+    assert "variance of its predictions" in finding.reason
 
 
 def test_who_is_not_asked():
