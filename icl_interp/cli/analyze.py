@@ -41,10 +41,8 @@ def analyze(
     n_prompts: Annotated[
         int | None,
         typer.Option(
-            help=(
-                "Prompts to measure on, 8 for each pair of functions.  [default: 1024; for large "
-                "models 256]"
-            )
+            help="Prompts to measure on, 8 for each pair of functions.  [default: 1024; for large "
+            "models 256]"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,

@@ -39,10 +39,8 @@ def evaluate(
         bool,
         typer.Option(
             "--baselines",
-            help=(
-                "Compare with classical algorithms; Lasso, trees and networks take up to 1 s a "
-                "prompt."
-            ),
+            help="Compare with classical algorithms; Lasso, trees and networks take up to 1 s a "
+            "prompt.",
         ),
     ] = False,
     out: Out = None,

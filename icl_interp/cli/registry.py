@@ -24,10 +24,8 @@ def add(
     name: Annotated[
         str,
         typer.Option(
-            help=(
-                "What to call the checkpoint. If none is given, a checkpoint that does not come "
-                "with the package is kept by the hash of its weights only."
-            )
+            help="What to call the checkpoint. If none is given, a checkpoint that does not come "
+            "with the package is kept by the hash of its weights only."
         ),
     ] = "",
     registry: Folder = HERE,

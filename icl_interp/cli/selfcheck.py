@@ -30,10 +30,8 @@ def selfcheck(
         bool,
         typer.Option(
             "--power",
-            help=(
-                "Measure how often claims are decided as models go from false to true. Takes an "
-                "hour."
-            ),
+            help="Measure how often claims are decided as models go from false to true. Takes an "
+            "hour.",
         ),
     ] = False,
     tools: Annotated[

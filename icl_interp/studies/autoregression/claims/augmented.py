@@ -80,12 +80,10 @@ CRITERION = Criterion(
             "Here the first layer that predictions depend on is also the last one.",
         ),
     ),
-    terms=(
-        "In this test the first layer attends by position alone: to a token and the one before it "
-        "(two tokens), or to the token itself (one); other tokens are at their means. Changes are "
-        "mean squares over the variance of the next state, and the smallest one over that of "
-        "predictions. Largest and smallest are over the states of a prompt."
-    ),
+    terms="In this test the first layer attends by position alone: to a token and the one before "
+    "it (two tokens), or to the token itself (one); other tokens are at their means. Changes are "
+    "mean squares over the variance of the next state, and the smallest one over that of "
+    "predictions. Largest and smallest are over the states of a prompt.",
 )
 
 
@@ -127,10 +125,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """What each head of the first layer attends to, and errors with other patterns."""
     moved = found[NEEDED]
     return Remarks(
-        scope=(
-            "these weights, in distribution, after every scored state; the attention of the first "
-            "layer that predictions depend on, whose MLP is left as it is"
-        ),
+        scope="these weights, in distribution, after every scored state; the attention of the "
+        "first layer that predictions depend on, whose MLP is left as it is",
         causal={
             "intervention": "the first layer attends by position, to its own token alone; its "
             "output keeps its mean",
@@ -169,14 +165,10 @@ def _by_arm(result: DataArray) -> list[dict[str, Any]]:
 AUGMENTED_CLAIM = Claim(
     id="autoregression.augmented_tokens",
     question="attention",
-    statement=(
-        "The first layer puts the previous state beside each state, and later layers need nothing "
-        "else from it."
-    ),
-    denied=(
-        "The first layer does not put the previous state beside each state, or later layers need "
-        "more from it."
-    ),
+    statement="The first layer puts the previous state beside each state, and later layers need "
+    "nothing else from it.",
+    denied="The first layer does not put the previous state beside each state, or later layers "
+    "need more from it.",
     quote=Quote(
         "The tokens [e_t] can be approximated with arbitrary precision given tokens [s_t] with a "
         "Transformer (1).",

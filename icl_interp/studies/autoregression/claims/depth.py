@@ -60,10 +60,8 @@ LAYERS = Precondition(
 CRITERION = Criterion(
     (RATIO, WORST_RATIO),
     (LAYERS,),
-    terms=(
-        "The steps are those of gradient descent from zero, with the best constant step size for "
-        "which it diverges on no prompt. Late points are the last quarter of the prompt."
-    ),
+    terms="The steps are those of gradient descent from zero, with the best constant step size "
+    "for which it diverges on no prompt. Late points are the last quarter of the prompt.",
 )
 
 
@@ -119,11 +117,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     rows.append({"who": "model", "error": own})
     rows.append({"who": "least squares", "error": least})
     return Remarks(
-        scope=(
-            "these weights, in distribution, each of the last quarter of the points; layers that "
-            "write nothing are not counted, and neither is the first one on plain states, since "
-            "it has to put the previous state beside each state"
-        ),
+        scope="these weights, in distribution, each of the last quarter of the points; layers "
+        "that write nothing are not counted, and neither is the first one on plain states, since "
+        "it has to put the previous state beside each state",
         caveat=f"It is worth {matched(result)}; its error is {own:.3g}, and least squares has "
         f"{least:.3g}.",
         details=tuple(rows),

@@ -70,11 +70,9 @@ PAIRS = Precondition(
 CRITERION = Criterion(
     (BESIDE_UPPER, BESIDE_LOWER),
     (PAIRS, *TIED),
-    terms=(
-        "The cosine is between the tensors of two heads, each the query-key map times the "
-        "value-output map, in the coordinates of tokens and targets. Random heads have the same "
-        f"singular values; the ends are their {100 * LOWER:g} % and {100 * UPPER:g} % quantiles."
-    ),
+    terms="The cosine is between the tensors of two heads, each the query-key map times the "
+    "value-output map, in the coordinates of tokens and targets. Random heads have the same "
+    f"singular values; the ends are their {100 * LOWER:g} % and {100 * UPPER:g} % quantiles.",
 )
 
 

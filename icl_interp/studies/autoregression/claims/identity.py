@@ -74,11 +74,9 @@ READS = Precondition(
 CRITERION = Criterion(
     (LARGEST, POSITION),
     (AS_MANY, READS, *TIED),
-    terms=(
-        "The |cosine| is |a_h . b_h'| / (|a_h| |b_h'|), where a_h is the key diagonal of a "
-        "complex head and b_h' the value diagonal of another one. A complex head is a pair of "
-        "real ones."
-    ),
+    terms="The |cosine| is |a_h . b_h'| / (|a_h| |b_h'|), where a_h is the key diagonal of a "
+    "complex head and b_h' the value diagonal of another one. A complex head is a pair of real "
+    "ones.",
 )
 
 

@@ -109,13 +109,11 @@ RIVAL_APART = Precondition(
 CRITERION = Criterion(
     (FOREIGN, ON_PATHS, BESIDE_RIVALS, NEARBY, OTHER_SIZES),
     (RIVAL_APART,),
-    terms=(
-        "The predicted map is one step of gradient descent for augmented states, and the ratio of "
-        "the last two states for plain states with matrices that commute. Distances are mean "
-        "squared differences of predictions, over the larger of their mean squares, for the "
-        "length of prompts where they are largest. The rival is the nearest other map, after the "
-        "longest prompts. Longer and shorter last states are tested for gradient steps only."
-    ),
+    terms="The predicted map is one step of gradient descent for augmented states, and the ratio "
+    "of the last two states for plain states with matrices that commute. Distances are mean "
+    "squared differences of predictions, over the larger of their mean squares, for the length of "
+    "prompts where they are largest. The rival is the nearest other map, after the longest "
+    "prompts. Longer and shorter last states are tested for gradient steps only.",
 )
 
 

@@ -85,9 +85,8 @@ RATIO = Condition(
     at_most(NEAR, least=0.0),
     at_least(FAR),
     optional=True,
-    denied=(
-        "The weight p_(T-1) of the last token but one is not -1/2 times that of the last one, p_T."
-    ),
+    denied="The weight p_(T-1) of the last token but one is not -1/2 times that of the last one, "
+    "p_T.",
 )
 READS = Precondition(
     "reading",
@@ -99,11 +98,9 @@ READS = Precondition(
 CRITERION = Criterion(
     (SHARE, WITHOUT_OTHERS, WITHOUT_NAMED, RATIO),
     (PREDICTS, READS, *TIED),
-    terms=(
-        "The named token is the last one, or the last two with conjugate pairs of eigenvalues. "
-        "Without tokens means that what they add is replaced by its mean. The ratio p_(T-1) / p_T "
-        f"is tested for conjugate pairs and fewer heads than coordinates. {TERMS}"
-    ),
+    terms="The named token is the last one, or the last two with conjugate pairs of eigenvalues. "
+    "Without tokens means that what they add is replaced by its mean. The ratio p_(T-1) / p_T is "
+    f"tested for conjugate pairs and fewer heads than coordinates. {TERMS}",
 )
 
 

@@ -62,10 +62,8 @@ SPARE = Precondition(
 CRITERION = Criterion(
     (WITHOUT_SPARE, WITHOUT_ALL),
     (SPARE,),
-    terms=(
-        "As many different heads as are needed are kept, the best ones; all others are spare. "
-        f"{TERMS}"
-    ),
+    terms="As many different heads as are needed are kept, the best ones; all others are spare. "
+    f"{TERMS}",
 )
 
 
@@ -106,10 +104,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             "them will do."
         )
     return Remarks(
-        scope=(
-            "these weights, this task, all scored points; heads are chosen on one half of the "
-            "functions and tested on the other"
-        ),
+        scope="these weights, this task, all scored points; heads are chosen on one half of the "
+        "functions and tested on the other",
         caveat=caveat,
         causal={
             "intervention": "what pruned heads write is replaced by its mean at each position",

@@ -45,12 +45,10 @@ DIVISION = Condition(
 CRITERION = Criterion(
     (DIVISION,),
     TIED,
-    terms=(
-        "The division is the mutual information of head and coordinate in |W_Q W_K^T|^2, with "
-        "copies of a state added up. It is 0 if all heads attend alike, and 1 if each attends to "
-        "coordinates of its own. For random heads, which have the same singular values, the "
-        f"{QUANTILE} is taken."
-    ),
+    terms="The division is the mutual information of head and coordinate in |W_Q W_K^T|^2, with "
+    "copies of a state added up. It is 0 if all heads attend alike, and 1 if each attends to "
+    "coordinates of its own. For random heads, which have the same singular values, the "
+    f"{QUANTILE} is taken.",
 )
 
 

@@ -46,10 +46,8 @@ RISE = Condition(
 CRITERION = Criterion(
     (RISE,),
     (PREDICTS, *TIED),
-    terms=(
-        f"The other starts are {N_STARTS} states s_0, each the same in all sequences. Rescaled "
-        f"heads have keys divided by the squared coordinates of s_0. {TERMS}"
-    ),
+    terms=f"The other starts are {N_STARTS} states s_0, each the same in all sequences. Rescaled "
+    f"heads have keys divided by the squared coordinates of s_0. {TERMS}",
 )
 
 

@@ -162,10 +162,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 DISPERSES_CLAIM = Claim(
     id="dispersion.attention_disperses",
     kind="architecture",
-    statement=(
-        "Beyond the trained length nearly all heads that matter disperse: their largest weight "
-        "shrinks like 1 / length."
-    ),
+    statement="Beyond the trained length nearly all heads that matter disperse: their largest "
+    "weight shrinks like 1 / length.",
     denied="Beyond the trained length at least half of the heads that matter do not disperse.",
     question="attention",
     quote=QUOTE,
@@ -187,13 +185,11 @@ DISPERSES_CLAIM = Claim(
                 "No head is sure to matter for the in-distribution prediction.",
             ),
         ),
-        terms=(
-            "A head matters if its ablation at least doubles the error; it does not if the error "
-            "rises at most 1.25 times. A head disperses if log(largest weight) at a query has a "
-            f"slope in log n between {STEEPEST} and {DISPERSED}, from the trained number of keys "
-            f"n to {OCTAVES[-1]} times as many. It does not if the slope is at least {KEPT}. "
-            "Heads in between count both ways."
-        ),
+        terms="A head matters if its ablation at least doubles the error; it does not if the "
+        "error rises at most 1.25 times. A head disperses if log(largest weight) at a query has a "
+        f"slope in log n between {STEEPEST} and {DISPERSED}, from the trained number of keys n to "
+        f"{OCTAVES[-1]} times as many. It does not if the slope is at least {KEPT}. Heads in "
+        "between count both ways.",
     ),
     measurements=(output_unit.own, relevance.relevance, largest),
     control=(largest,),

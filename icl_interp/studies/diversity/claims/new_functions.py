@@ -122,15 +122,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     of_ridge = rows[0]["distance"]
     of_pool = rows[1]["distance"]
     return Remarks(
-        scope=(
-            "these weights, whole prompts of the trained length, functions from the law that the "
-            "pool was drawn from"
-        ),
-        caveat=(
-            "Over the mean square of ridge's predictions the distance from ridge is "
-            f"{of_ridge:.2g}, and that from the Bayes predictor of the {facts.task.n_tasks} "
-            f"functions {of_pool:.2g}."
-        ),
+        scope="these weights, whole prompts of the trained length, functions from the law that "
+        "the pool was drawn from",
+        caveat="Over the mean square of ridge's predictions the distance from ridge is "
+        f"{of_ridge:.2g}, and that from the Bayes predictor of the {facts.task.n_tasks} functions "
+        f"{of_pool:.2g}.",
         details=tuple(rows),
     )
 
@@ -198,12 +194,10 @@ NEW_FUNCTIONS_CLAIM = Claim(
                 f"(at most {1 / NEARER:g} asked).",
             ),
         ),
-        terms=(
-            "The pool is the set of functions that the model was trained on. Distances are "
-            "between predictions for the query. The penalty of ridge is the best one for the law "
-            "that the pool was drawn from. The Bayes predictor weights the functions of the pool "
-            "by how well they fit the examples."
-        ),
+        terms="The pool is the set of functions that the model was trained on. Distances are "
+        "between predictions for the query. The penalty of ridge is the best one for the law that "
+        "the pool was drawn from. The Bayes predictor weights the functions of the pool by how "
+        "well they fit the examples.",
     ),
     measurements=(distances,),
     control=(distances,),

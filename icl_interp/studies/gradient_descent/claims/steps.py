@@ -211,13 +211,11 @@ STEPS_CLAIM = Claim(
                 "so no steps can be seen.",
             ),
         ),
-        terms=(
-            "The steps are those of descent with one step size, of descent with one matrix for "
-            "all steps and a size for each, or of GD++, whichever is nearest to the whole model. "
-            "A block is taken out by replacing its outputs by their means. The rivals are one step "
-            "less, and least squares. A step goes up along directions in which its matrix or size "
-            "is below 0."
-        ),
+        terms="The steps are those of descent with one step size, of descent with one matrix for "
+        "all steps and a size for each, or of GD++, whichever is nearest to the whole model. A "
+        "block is taken out by replacing its outputs by their means. The rivals are one step "
+        "less, and least squares. A step goes up along directions in which its matrix or size is "
+        "below 0.",
     ),
     measurements=(distances,),
     control=(distances,),

@@ -61,13 +61,11 @@ PAIRS = Precondition(
 CRITERION = Criterion(
     (POSITION,),
     (PAIRS,),
-    terms=(
-        "An overlap is the |cosine| between the outputs of two heads of a layer that matter. "
-        "Their mean over prompts is subtracted, and they are weighted by how far they move the "
-        "predictions. The mean over pairs counts, and the ends of its interval are first moved "
-        f"outwards by a factor of {MARGIN:g}. Random directions have as many dimensions as what "
-        "the heads of the layer write. Heads whose outputs are parallel or opposite count as one."
-    ),
+    terms="An overlap is the |cosine| between the outputs of two heads of a layer that matter. "
+    "Their mean over prompts is subtracted, and they are weighted by how far they move the "
+    "predictions. The mean over pairs counts, and the ends of its interval are first moved "
+    f"outwards by a factor of {MARGIN:g}. Random directions have as many dimensions as what the "
+    "heads of the layer write. Heads whose outputs are parallel or opposite count as one.",
 )
 
 

@@ -95,24 +95,18 @@ def beside(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Rem
     return Remarks(
         scope="these weights, queries in distribution, and the examples of their own prompts; "
         "cosines are of W and not of the bias",
-        caveat=(
-            f"With later examples it is {other:.2f}; the cosine before scaling can be at most "
-            f"{most:.2f}."
-        ),
+        caveat=f"With later examples it is {other:.2f}; the cosine before scaling can be at most "
+        f"{most:.2f}.",
     )
 
 
 RANK_ONE_CLAIM = Claim(
     id="implicit_update.rank_one",
     kind="architecture",
-    statement=(
-        "At the query, examples act as a rank-one update of the last MLP's first matrix and a bias "
-        "update."
-    ),
-    denied=(
-        "At the query, examples do not act as a rank-one update of a matrix and an update of a "
-        "bias."
-    ),
+    statement="At the query, examples act as a rank-one update of the last MLP's first matrix and "
+    "a bias update.",
+    denied="At the query, examples do not act as a rank-one update of a matrix and an update of a "
+    "bias.",
     question="algorithm",
     quote=Quote(
         "In this work, we show that the stacking of a self-attention layer with an MLP, allows the "
@@ -183,16 +177,13 @@ DESCENT_CLAIM = Claim(
                 f"{{value:.2g}} of the labels' variance ({MATTERS:g} needed).",
             ),
         ),
-        terms=(
-            "The implicit weights are the last MLP's first matrix plus the update that stands for "
-            "the examples so far. A step is their change by the next example. The loss of an "
-            "example is half the squared error where the model reads its input alone, with the "
-            "weights before the step. The control keeps each step and takes the losses of up to "
-            "three later examples, each of which could have been the next one in another order. "
-            "Cosines are means over steps and prompts, divided by the mean of the largest that a "
-            "rank-one update at the query can have. Hidden units are weighted by how much "
-            "predictions depend on them."
-        ),
+        terms="The implicit weights are the last MLP's first matrix plus the update that stands "
+        "for the examples so far. A step is their change by the next example. The loss of an "
+        "example is half the squared error where the model reads its input alone, with the "
+        "weights before the step. The control keeps each step and takes the losses of up to three "
+        "later examples, each of which could have been the next one in another order. Cosines are "
+        "means over steps and prompts, divided by the mean of the largest that a rank-one update "
+        "at the query can have. Hidden units are weighted by how much predictions depend on them.",
     ),
     measurements=(identity, steps),
     control=(identity, steps),

@@ -329,11 +329,9 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
-    terms=(
-        "The departure is the curvature of the line, or how much its slope varies over contexts, "
-        "whichever is larger. Both directions of the query count, at fixed and at drawn places; "
-        f"the first departure is from 1e4 to 1e6 {EDGE}."
-    ),
+    terms="The departure is the curvature of the line, or how much its slope varies over "
+    "contexts, whichever is larger. Both directions of the query count, at fixed and at drawn "
+    f"places; the first departure is from 1e4 to 1e6 {EDGE}.",
 )
 
 LINEAR_ASYMPTOTE_CLAIM = Claim(

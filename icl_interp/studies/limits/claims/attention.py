@@ -97,11 +97,9 @@ NECESSARY = Criterion(
             "R2", at_least(LEARNED_R2), f"{EXPLAINS}, so it has nothing to lose.", optional=True
         ),
     ),
-    terms=(
-        "Without attention every head's output is replaced by its mean over prompts. The best "
-        "guess without the prompt is the mean over all functions at the query. The model with "
-        "MLPs only is a matched model, if there is one."
-    ),
+    terms="Without attention every head's output is replaced by its mean over prompts. The best "
+    "guess without the prompt is the mean over all functions at the query. The model with MLPs "
+    "only is a matched model, if there is one.",
 )
 SUFFICIENT = Criterion(
     (
@@ -123,11 +121,9 @@ SUFFICIENT = Criterion(
         ),
     ),
     kinds.PRECONDITIONS,
-    terms=(
-        "The best guess without the prompt is the mean over all functions at the query. The "
-        "interval of the first number covers the intervals of all seeds. The second number is a "
-        "ratio of geometric means over seeds."
-    ),
+    terms="The best guess without the prompt is the mean over all functions at the query. The "
+    "interval of the first number covers the intervals of all seeds. The second number is a ratio "
+    "of geometric means over seeds.",
 )
 
 

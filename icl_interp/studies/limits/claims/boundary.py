@@ -204,12 +204,9 @@ IMMEDIATE = Criterion(
             "the end value is taken at 1e6.",
         ),
     ),
-    terms=(
-        f"The end value is the prediction at 1e6 {EDGE}. The plateau begins at the |x| from which "
-        f"on the prediction stays near this value: within {percent(boundary.LEVEL)} of its "
-        "standard deviation in distribution. Of the two directions of the query the later one "
-        "counts."
-    ),
+    terms=f"The end value is the prediction at 1e6 {EDGE}. The plateau begins at the |x| from "
+    f"which on the prediction stays near this value: within {percent(boundary.LEVEL)} of its "
+    "standard deviation in distribution. Of the two directions of the query the later one counts.",
 )
 
 BOUNDARY_IMMEDIATE_CLAIM = Claim(

@@ -212,10 +212,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     return Remarks(
         scope=asked(facts, where, results[far.ends][0, 0].size),
         by_algebra="it ends at values that the weights alone predict" if ends_there else "",
-        caveat=(
-            f"It {'still tells' if told else 'does not tell'} the function: coefficients explain "
-            f"{_percent(info)} ({_percent(null)} shuffled)."
-        ),
+        caveat=f"It {'still tells' if told else 'does not tell'} the function: coefficients "
+        f"explain {_percent(info)} ({_percent(null)} shuffled).",
         causal=_swapped(results[context.use], x_unit),
         details=(
             {"statistic": "slope of the spread", "value": falls.value if falls else -math.inf},

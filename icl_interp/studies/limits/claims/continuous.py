@@ -130,10 +130,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         )
     worst = [rows[max(keep, key=lambda i: left[:, i].mean())] for keep in judged.values()]
     return Remarks(
-        scope=(
-            "these weights, these functions (of amplitude about 1): exp, sin, ln(1+x) and |x|, "
-            "and random ones that are as smooth or have one kink"
-        ),
+        scope="these weights, these functions (of amplitude about 1): exp, sin, ln(1+x) and |x|, "
+        "and random ones that are as smooth or have one kink",
         caveat=_caveat(polynomial_in(facts).max_degree, rows, worst),
         details=tuple(rows),
     )
@@ -202,12 +200,10 @@ CRITERION = Criterion(
             "No function is approximated by polynomials of the model's degree.",
         ),
     ),
-    terms=(
-        "Unexplained is the mean squared error over the variance of the function. Named functions "
-        "are exp, sin and ln(1+x) on [0, 1] and |x| on [-1, 1]. Drawn families are smooth "
-        "functions on [0, 1] and functions with a kink on [-1, 1]. A function counts if "
-        f"polynomials of the largest trained degree leave at most {natural(LOW, SHARE)}."
-    ),
+    terms="Unexplained is the mean squared error over the variance of the function. Named "
+    "functions are exp, sin and ln(1+x) on [0, 1] and |x| on [-1, 1]. Drawn families are smooth "
+    "functions on [0, 1] and functions with a kink on [-1, 1]. A function counts if polynomials "
+    f"of the largest trained degree leave at most {natural(LOW, SHARE)}.",
 )
 
 CONTINUOUS_FUNCTIONS_CLAIM = Claim(

@@ -68,11 +68,9 @@ CRITERION = Criterion(
         HIGHEST,
     ),
     (Precondition("degrees", at_least(2), "Prompts are too short to score two degrees."),),
-    terms=(
-        "Errors are divided by those of predicting 0 on the same points. The degrees are those "
-        "that the model was trained on. If that is a single one, the degrees of matched models "
-        "trained on one degree each count as well."
-    ),
+    terms="Errors are divided by those of predicting 0 on the same points. The degrees are those "
+    "that the model was trained on. If that is a single one, the degrees of matched models "
+    "trained on one degree each count as well.",
 )
 
 

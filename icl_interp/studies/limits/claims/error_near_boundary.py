@@ -45,11 +45,9 @@ CRITERION = Criterion(
         ),
     ),
     kinds.PRECONDITIONS,
-    terms=(
-        f"Near the boundary means that |x| is at least {EDGE} times the half-width of the inputs' "
-        f"interval, and inside that it is at most {INNER} times. Numbers are ratios of geometric "
-        "means over seeds."
-    ),
+    terms=f"Near the boundary means that |x| is at least {EDGE} times the half-width of the "
+    f"inputs' interval, and inside that it is at most {INNER} times. Numbers are ratios of "
+    "geometric means over seeds.",
 )
 
 
@@ -124,10 +122,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 ERROR_NEAR_BOUNDARY_CLAIM = Claim(
     id="limits.error_near_boundary",
     question="weights and training",
-    statement=(
-        "Without normalisation models err less near the boundary of the inputs, and gain most "
-        "there."
-    ),
+    statement="Without normalisation models err less near the boundary of the inputs, and gain "
+    "most there.",
     denied="Models trained without normalisation make larger errors near the boundary of the "
     "inputs' interval.",
     quote=Quote(

@@ -206,11 +206,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     return Remarks(
         scope=asked(facts, where, 2 * errors.sizes["unit"]),
         by_algebra=f"at {furthest} the truth outgrows whatever the model says" if sized else "",
-        caveat=(
-            f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the "
-            f"best guess without the prompt, and with frozen norms {min(frozen):.3g} to "
-            f"{max(frozen):.3g} times."
-        ),
+        caveat=f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of "
+        f"the best guess without the prompt, and with frozen norms {min(frozen):.3g} to "
+        f"{max(frozen):.3g} times.",
         causal={
             "intervention": "freeze the scale of every norm at the query position, at five of its "
             "scales in distribution",
@@ -286,12 +284,10 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
-    terms=(
-        "The share is (e - e_frozen) / (e - e_in): e is the squared error over that of the best "
-        "guess without the prompt (the mean of the distribution of functions), e_frozen the same "
-        "with every norm frozen at the query, e_in that in distribution. Queries at 10 and at "
-        f"1,000 {EDGE}, queries drawn near these, and five scales of frozen norms all count."
-    ),
+    terms="The share is (e - e_frozen) / (e - e_in): e is the squared error over that of the best "
+    "guess without the prompt (the mean of the distribution of functions), e_frozen the same with "
+    "every norm frozen at the query, e_in that in distribution. Queries at 10 and at 1,000 "
+    f"{EDGE}, queries drawn near these, and five scales of frozen norms all count.",
 )
 
 LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(

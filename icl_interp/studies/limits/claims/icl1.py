@@ -81,11 +81,9 @@ CRITERION = Criterion(
             denied="The error in distribution is not small.",
         ),
     ),
-    terms=(
-        "The error is |f - g| at the query. Its variance over contexts of one function and query "
-        "is divided by its variance over all prompts. Where the latter is below a hundredth of "
-        "the variance of the truth, that hundredth stands in its place."
-    ),
+    terms="The error is |f - g| at the query. Its variance over contexts of one function and "
+    "query is divided by its variance over all prompts. Where the latter is below a hundredth of "
+    "the variance of the truth, that hundredth stands in its place.",
 )
 
 ICL1_CLAIM = Claim(

@@ -70,10 +70,8 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
-    terms=(
-        "Models trained on the largest interval at hand are compared with models trained on the "
-        "smallest. Numbers are ratios of geometric means over seeds."
-    ),
+    terms="Models trained on the largest interval at hand are compared with models trained on the "
+    "smallest. Numbers are ratios of geometric means over seeds.",
 )
 
 

@@ -171,13 +171,11 @@ CRITERION = Criterion(
             unit="share",
         ),
     ),
-    terms=(
-        "Two shares of the prediction's variance are measured, and both must meet the threshold. "
-        "The first is what the best affine read-out (cross-validated over functions) sees in the "
-        "stream before the last layer. The second is what is left, up to scale and offset, when "
-        f"the last layer's outputs are replaced by their mean. From the prediction {NO_PROMPT} is "
-        "subtracted first."
-    ),
+    terms="Two shares of the prediction's variance are measured, and both must meet the "
+    "threshold. The first is what the best affine read-out (cross-validated over functions) sees "
+    "in the stream before the last layer. The second is what is left, up to scale and offset, "
+    f"when the last layer's outputs are replaced by their mean. From the prediction {NO_PROMPT} "
+    "is subtracted first.",
 )
 
 LAST_LAYER_CLAIM = Claim(

@@ -396,13 +396,11 @@ SATURATION = Criterion(
             optional=True,
         ),
     ),
-    terms=(
-        "The change is taken from 1e5 to 1e6 times the largest |x| of training and from places "
-        "drawn between to 1e6; the largest one in either direction counts. Its unit is the "
-        "standard deviation of the prediction in distribution. A norm's scale is what it divides "
-        "by; an exponent of 1 means that it grows like |x|. Only pre-norm models have end values "
-        "that the weights predict."
-    ),
+    terms="The change is taken from 1e5 to 1e6 times the largest |x| of training and from places "
+    "drawn between to 1e6; the largest one in either direction counts. Its unit is the standard "
+    "deviation of the prediction in distribution. A norm's scale is what it divides by; an "
+    "exponent of 1 means that it grows like |x|. Only pre-norm models have end values that the "
+    "weights predict.",
 )
 
 LAYERNORM_SATURATION_CLAIM = Claim(

@@ -157,10 +157,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     control_intervention = float(slopes["sham"].max())
     return Remarks(
         scope=scope,
-        caveat=(
-            f"It is {_power(intact)} in the unchanged model and {_power(control_intervention)} "
-            f"under the control intervention; {_enough(alone)}."
-        ),
+        caveat=f"It is {_power(intact)} in the unchanged model and {_power(control_intervention)} "
+        f"under the control intervention; {_enough(alone)}.",
         causal={
             "intervention": "freeze the scale of every norm at the query position, at its mean in "
             "distribution",
@@ -243,12 +241,10 @@ CAUSES = Criterion(
         ),
     ),
     (NOT_CONSTANT, onset_within(far.LINE[1])),
-    terms=(
-        "The growth exponent is the power of |x| with which the change of the prediction per "
-        f"tenfold |x| grows, from 1e3 to 1e6 {EDGE}. It is 1 for a line and negative for a "
-        "function that levels off. Both directions count, at fixed and at drawn places. Norms are "
-        "frozen at the query."
-    ),
+    terms="The growth exponent is the power of |x| with which the change of the prediction per "
+    f"tenfold |x| grows, from 1e3 to 1e6 {EDGE}. It is 1 for a line and negative for a function "
+    "that levels off. Both directions count, at fixed and at drawn places. Norms are frozen at "
+    "the query.",
 )
 
 LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(

@@ -40,11 +40,9 @@ RATE = Condition(
 CRITERION = Criterion(
     (RATE,),
     (Precondition("degrees", at_least(1), "Prompts are too short to score any degree."),),
-    terms=(
-        "Of the degrees that the model was trained on, the one with the highest number counts. "
-        "Least squares that is told a function's degree n makes no error from point n + 2 on, and "
-        "these points are scored."
-    ),
+    terms="Of the degrees that the model was trained on, the one with the highest number counts. "
+    "Least squares that is told a function's degree n makes no error from point n + 2 on, and "
+    "these points are scored.",
 )
 
 

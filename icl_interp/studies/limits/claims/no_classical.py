@@ -349,13 +349,11 @@ CRITERION = Criterion(
             f"{{value:.3g}} ({RESEMBLES} needed).",
         ),
     ),
-    terms=(
-        "Similarity is 1 - mean squared difference / variance of the predictions, over the "
-        "prompts of a test condition: 1 for the same predictions, 0 for a constant. An algorithm "
-        "A is compared as it is, clipped to [-B, B], and as B tanh(A / B), both about the best "
-        "guess without the prompt and with one B in all test conditions. A model that has learned "
-        "nothing resembles no algorithm, so its similarity to the target must be high as well."
-    ),
+    terms="Similarity is 1 - mean squared difference / variance of the predictions, over the "
+    "prompts of a test condition: 1 for the same predictions, 0 for a constant. An algorithm A is "
+    "compared as it is, clipped to [-B, B], and as B tanh(A / B), both about the best guess "
+    "without the prompt and with one B in all test conditions. A model that has learned nothing "
+    "resembles no algorithm, so its similarity to the target must be high as well.",
 )
 
 
@@ -379,12 +377,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             "near, so the predictions do not tell which one it is."
         )
     return Remarks(
-        scope=(
-            "these weights, this task, predictions at the last query in four test conditions: in "
-            "distribution, functions x 3, query at an end of the inputs' interval, and scale and "
-            "query drawn near these; bounds are in standard deviations of the prediction in "
-            "distribution"
-        ),
+        scope="these weights, this task, predictions at the last query in four test conditions: "
+        "in distribution, functions x 3, query at an end of the inputs' interval, and scale and "
+        "query drawn near these; bounds are in standard deviations of the prediction in "
+        "distribution",
         caveat=caveat,
         details=_rows(compared, results[rivals], results[itself]),
     )

@@ -81,14 +81,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             largest = size
     n_laws = len(rows) - 1
     return Remarks(
-        scope=(
-            "these weights, polynomials of the degrees trained on, without noise; only points at "
-            "which the examples determine the function"
-        ),
-        caveat=(
-            f"The largest error is under {most}; it is at least {FAILS:g} for {failing} of "
-            f"{n_laws} laws."
-        ),
+        scope="these weights, polynomials of the degrees trained on, without noise; only points "
+        "at which the examples determine the function",
+        caveat=f"The largest error is under {most}; it is at least {FAILS:g} for {failing} of "
+        f"{n_laws} laws.",
         details=tuple(rows),
     )
 
@@ -118,21 +114,16 @@ CRITERION = Criterion(
             "R2", at_least(LEARNED_R2), f"{EXPLAINS}, so there is no success to compare with."
         ),
     ),
-    terms=(
-        "The laws are: the uniform family in place of the normal one or vice versa; functions or "
-        "inputs times 0.1, 3 and 10; and four laws that scale both by numbers drawn from 0.1 to "
-        "10."
-    ),
+    terms="The laws are: the uniform family in place of the normal one or vice versa; functions "
+    "or inputs times 0.1, 3 and 10; and four laws that scale both by numbers drawn from 0.1 to 10.",
 )
 
 NO_ICL2_CLAIM = Claim(
     id="limits.no_icl2",
     question="functions",
     statement="Under some laws of functions and inputs the model does not learn in context.",
-    denied=(
-        "Under all laws of functions and inputs that were tested the model learns in context "
-        "(ICL2)."
-    ),
+    denied="Under all laws of functions and inputs that were tested the model learns in context "
+    "(ICL2).",
     quote=Quote(
         "However, even if the model can approximate large values without LN, the model still "
         "couldn’t ICL2 as Table 1 indicates for big values.",

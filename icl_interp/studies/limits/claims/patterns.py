@@ -49,13 +49,11 @@ CRITERION = Criterion(
             unit="share",
         ),
     ),
-    terms=(
-        "A distance is the attention weight that has to move to turn one pattern into the other "
-        "(total variation), with keys sorted by their distance from the query. The two prompts "
-        "are of one degree. The first number is the largest over pairs of degrees and over "
-        "layers. The second must be large enough, because patterns that hardly depend on the "
-        "prompt are no evidence."
-    ),
+    terms="A distance is the attention weight that has to move to turn one pattern into the other "
+    "(total variation), with keys sorted by their distance from the query. The two prompts are of "
+    "one degree. The first number is the largest over pairs of degrees and over layers. The "
+    "second must be large enough, because patterns that hardly depend on the prompt are no "
+    "evidence.",
 )
 
 
@@ -95,10 +93,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             rows.append({"layer": i, **{name: _cell(result, i, name) for name in BY_LAYER}})
     return Remarks(
         scope=SCOPE,
-        caveat=(
-            f"The furthest apart are degrees {first} and {second} in layer {layer}; with degrees "
-            f"shuffled (noise alone) the number is {plain(_largest(result, 'shuffled'))}."
-        ),
+        caveat=f"The furthest apart are degrees {first} and {second} in layer {layer}; with "
+        f"degrees shuffled (noise alone) the number is {plain(_largest(result, 'shuffled'))}.",
         causal=_causal(results[swapped]),
         details=tuple(rows),
     )

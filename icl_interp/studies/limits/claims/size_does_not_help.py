@@ -104,9 +104,8 @@ def _needed(results: Results) -> str:
 SIZE_DOES_NOT_HELP_CLAIM = Claim(
     id="limits.size_does_not_help",
     question="far from the data",
-    statement=(
-        "Wider models are no better beyond the training range: both widths have similar errors."
-    ),
+    statement="Wider models are no better beyond the training range: both widths have similar "
+    "errors.",
     denied="Wider models are better beyond the training range.",
     quote=Quote(
         "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "

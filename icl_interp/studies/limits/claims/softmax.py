@@ -234,13 +234,11 @@ HARDMAX = Criterion(
         ),
     ),
     (RELEVANT, LEFT),
-    terms=(
-        f"{MATTERS} Its attention is on one token if in at least {TURNED:.0%} of contexts at "
-        f"least {1 - CONCENTRATED:.0%} of its weight is there, for queries at 1e4, 1e5 and places "
-        f"drawn between. It is not on one token if that holds in at most {NOT_TURNED:.0%} of "
-        "contexts and the gap between its scores has stopped growing. Heads in between count both "
-        "ways. Heads that attend to one token already in distribution do not count."
-    ),
+    terms=f"{MATTERS} Its attention is on one token if in at least {TURNED:.0%} of contexts at "
+    f"least {1 - CONCENTRATED:.0%} of its weight is there, for queries at 1e4, 1e5 and places "
+    f"drawn between. It is not on one token if that holds in at most {NOT_TURNED:.0%} of contexts "
+    "and the gap between its scores has stopped growing. Heads in between count both ways. Heads "
+    "that attend to one token already in distribution do not count.",
 )
 
 SOFTMAX_HARDMAX_CLAIM = Claim(

@@ -38,12 +38,10 @@ CRITERION = Criterion(
         ),
     ),
     kinds.PRECONDITIONS,
-    terms=(
-        "A comparison is between two training intervals, on one test interval U(-sigma, sigma). "
-        "Models have seen more of it if their own interval overlaps more with it. The ends of the "
-        f"share's interval count only clear comparisons, with errors at most {SMALLER} or at "
-        f"least {LARGER} times those of the others."
-    ),
+    terms="A comparison is between two training intervals, on one test interval U(-sigma, sigma). "
+    "Models have seen more of it if their own interval overlaps more with it. The ends of the "
+    f"share's interval count only clear comparisons, with errors at most {SMALLER} or at least "
+    f"{LARGER} times those of the others.",
 )
 
 

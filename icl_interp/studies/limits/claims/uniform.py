@@ -75,11 +75,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     counts = _counts(heads, mine)
     return replace(
         told,
-        caveat=(
-            f"At ten times the trained length {counts['uniform at 10 trained lengths']} of "
-            f"{len(mine)} are uniform, and in the limit of many tokens "
-            f"{counts['uniform in the limit']}."
-        ),
+        caveat=f"At ten times the trained length {counts['uniform at 10 trained lengths']} of "
+        f"{len(mine)} are uniform, and in the limit of many tokens "
+        f"{counts['uniform in the limit']}.",
         details=(*rows, counts),
     )
 
@@ -179,12 +177,10 @@ CRITERION = Criterion(
         ),
     ),
     (LONG, RELEVANT),
-    terms=(
-        f"{MATTERS} It averages uniformly if its attention at ten times the trained length is "
-        f"spread as evenly as over {EVENLY:.0%} of the n tokens (log n minus the entropy of the "
-        f"attention is at most {UNIFORM}). Heads that are uniform only in the limit of many "
-        "tokens count both ways, as do heads in between."
-    ),
+    terms=f"{MATTERS} It averages uniformly if its attention at ten times the trained length is "
+    f"spread as evenly as over {EVENLY:.0%} of the n tokens (log n minus the entropy of the "
+    f"attention is at most {UNIFORM}). Heads that are uniform only in the limit of many tokens "
+    "count both ways, as do heads in between.",
 )
 
 SOFTMAX_UNIFORM_CLAIM = Claim(

@@ -124,10 +124,8 @@ CRITERION = Criterion(
             at_most(math.log10(ALIKE)),
             at_least(math.log10(APART)),
             unit="log10",
-            denied=(
-                "On polynomials of randomly drawn powers, on which it was not trained, the model "
-                "makes much larger errors."
-            ),
+            denied="On polynomials of randomly drawn powers, on which it was not trained, the "
+            "model makes much larger errors.",
         ),
         HIGHEST,
     ),
@@ -138,12 +136,10 @@ CRITERION = Criterion(
             "Prompts are too short to score a degree that was not trained on.",
         ),
     ),
-    terms=(
-        "Unseen degrees lie below the largest one trained on; if there is none, the next degree "
-        "above counts. The reference is a matched model trained on that degree, or else the model "
-        "itself on the nearest degrees that it was trained on. The degree with the largest number "
-        "counts."
-    ),
+    terms="Unseen degrees lie below the largest one trained on; if there is none, the next degree "
+    "above counts. The reference is a matched model trained on that degree, or else the model "
+    "itself on the nearest degrees that it was trained on. The degree with the largest number "
+    "counts.",
 )
 
 
@@ -269,10 +265,8 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
 UNSEEN_CLASSES_CLAIM = Claim(
     id="limits.unseen_classes",
     question="functions",
-    statement=(
-        "The model learns polynomials that it was not trained on about as well as those that it "
-        "was."
-    ),
+    statement="The model learns polynomials that it was not trained on about as well as those "
+    "that it was.",
     denied="On a degree that it was not trained on the model makes much larger errors.",
     quote=Quote(
         "Transformer models with this training, both with and without an MLP component, exhibited "

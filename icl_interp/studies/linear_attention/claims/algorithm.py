@@ -46,11 +46,8 @@ CRITERION = Criterion(
             unit="log10",
         ),
     ),
-    terms=(
-        "Distances are between predictions, on prompts with as many examples as in training (M = "
-        "N). The step is one of gradient descent, multiplied by a fixed matrix (the "
-        "preconditioner)."
-    ),
+    terms="Distances are between predictions, on prompts with as many examples as in training (M "
+    "= N). The step is one of gradient descent, multiplied by a fixed matrix (the preconditioner).",
 )
 
 

@@ -39,11 +39,9 @@ CRITERION = Criterion(
         Condition("snapshots", "number of snapshots of training", at_least(MIN_POINTS)),
     ),
     TIED,
-    terms=(
-        "The sizes are those of the value weights v (last row of W_PV) and of the query-key "
-        "weights F (first d columns of W_KQ). The difference is the largest over all snapshots of "
-        f"training. {TIED_TERMS}"
-    ),
+    terms="The sizes are those of the value weights v (last row of W_PV) and of the query-key "
+    "weights F (first d columns of W_KQ). The difference is the largest over all snapshots of "
+    f"training. {TIED_TERMS}",
 )
 
 

@@ -35,10 +35,8 @@ CRITERION = Criterion(
         ),
         Condition("drawn", "the same power, for c drawn at random", EXPONENT, at_most(ABSORBED)),
     ),
-    terms=(
-        "All inputs of a prompt are multiplied by c. The power is that of c with which the slope "
-        "grows. Least squares keeps the slope, so its power is 0."
-    ),
+    terms="All inputs of a prompt are multiplied by c. The power is that of c with which the "
+    "slope grows. Least squares keeps the slope, so its power is 0.",
 )
 
 

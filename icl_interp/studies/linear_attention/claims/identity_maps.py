@@ -34,10 +34,8 @@ CRITERION = Criterion(
         ),
     ),
     TIED,
-    terms=(
-        "The share of a map A is tr(A)^2 / (d |A|^2). The maps are W_K^T W_Q and W_P W_V in the "
-        f"coordinates of tokens, summed over heads. {TIED_TERMS}"
-    ),
+    terms="The share of a map A is tr(A)^2 / (d |A|^2). The maps are W_K^T W_Q and W_P W_V in the "
+    f"coordinates of tokens, summed over heads. {TIED_TERMS}",
 )
 
 

@@ -54,11 +54,9 @@ CRITERION = Criterion(
             f"({MIN_POINTS} needed).",
         ),
     ),
-    terms=(
-        "The bound is mu times the loss above its minimum, with mu from Lemma 5.4 for what has "
-        "been gained at that snapshot. Only snapshots that do better than predicting 0 and are "
-        f"not yet at the minimum count. {TIED_TERMS}"
-    ),
+    terms="The bound is mu times the loss above its minimum, with mu from Lemma 5.4 for what has "
+    "been gained at that snapshot. Only snapshots that do better than predicting 0 and are not "
+    f"yet at the minimum count. {TIED_TERMS}",
 )
 
 

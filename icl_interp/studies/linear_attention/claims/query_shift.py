@@ -31,12 +31,10 @@ CRITERION = Criterion(
             unit="log10",
         ),
     ),
-    terms=(
-        "A relative error is the mean squared error over the mean square of the label. Queries "
-        "are shifted in three ways: moved three times as far out; drawn from an isotropic "
-        "distribution of three times the standard deviation; and drawn from a normal distribution "
-        "that is itself drawn at random."
-    ),
+    terms="A relative error is the mean squared error over the mean square of the label. Queries "
+    "are shifted in three ways: moved three times as far out; drawn from an isotropic "
+    "distribution of three times the standard deviation; and drawn from a normal distribution "
+    "that is itself drawn at random.",
 )
 
 

@@ -48,10 +48,8 @@ CRITERION = Criterion(
             unit="ln",
         ),
     ),
-    terms=(
-        "The factor is the larger of both errors over the smaller one, at the number M of "
-        "examples where it is largest."
-    ),
+    terms="The factor is the larger of both errors over the smaller one, at the number M of "
+    "examples where it is largest.",
 )
 
 

@@ -96,12 +96,10 @@ CRITERION = Criterion(
         IS_KERNEL,
         *TIED,
     ),
-    terms=(
-        "The relevant directions are those that the functions depend on, col(B). The matrix's "
-        "share is that of its squared entries, and its directions are its leading left singular "
-        "vectors. Attention's gain is how much smaller the error is than with equal weights. "
-        "Attention is without some directions where it is not shown them."
-    ),
+    terms="The relevant directions are those that the functions depend on, col(B). The matrix's "
+    "share is that of its squared entries, and its directions are its leading left singular "
+    "vectors. Attention's gain is how much smaller the error is than with equal weights. "
+    "Attention is without some directions where it is not shown them.",
 )
 
 

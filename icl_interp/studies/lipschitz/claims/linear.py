@@ -84,10 +84,8 @@ CRITERION = Criterion(
             "examples.",
         ),
     ),
-    terms=(
-        "The weight near the query is a share of the weight of all examples. The way goes from "
-        "the share of the kernel x_i . x_q (0 %) to that of the best softmax window (100 %)."
-    ),
+    terms="The weight near the query is a share of the weight of all examples. The way goes from "
+    "the share of the kernel x_i . x_q (0 %) to that of the best softmax window (100 %).",
 )
 
 
@@ -175,10 +173,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if decision.verdict == SUPPORTED and is_linear(facts.config):
         by_algebra = "predictions are linear in the query"
     return Remarks(
-        scope=(
-            "these weights, this task, prompts in distribution; an example's weight is the "
-            "derivative of ŷ with respect to its label"
-        ),
+        scope="these weights, this task, prompts in distribution; an example's weight is the "
+        "derivative of ŷ with respect to its label",
         caveat=caveat,
         by_algebra=by_algebra,
         details=tuple(rows),

@@ -64,16 +64,13 @@ CRITERION = Criterion(
             "No head is sure to matter at the query, so there is nothing to replace.",
         ),
     ),
-    terms=(
-        "A head matters at the query if replacing its output by its mean moves the prediction by "
-        f"{relevance.MOVES:g} standard deviations of the true values, and does not matter if that "
-        f"is at most {relevance.STILL:g}. Its replacement is an average of the labels with "
-        "weights that depend on the inputs alone. A head is replaced if that moves the prediction "
-        f"by at most {100 * REPLACED:g} % as much (in mean square). It is not replaced if it is "
-        f"{100 * MISSED:g} % or more both with a kernel of a fixed family and with any kernel at "
-        "all. The latter is read off prompts that share the example and the query and nothing "
-        "else."
-    ),
+    terms="A head matters at the query if replacing its output by its mean moves the prediction "
+    f"by {relevance.MOVES:g} standard deviations of the true values, and does not matter if that "
+    f"is at most {relevance.STILL:g}. Its replacement is an average of the labels with weights "
+    "that depend on the inputs alone. A head is replaced if that moves the prediction by at most "
+    f"{100 * REPLACED:g} % as much (in mean square). It is not replaced if it is {100 * MISSED:g} "
+    "% or more both with a kernel of a fixed family and with any kernel at all. The latter is "
+    "read off prompts that share the example and the query and nothing else.",
 )
 
 

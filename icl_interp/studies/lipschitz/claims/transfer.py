@@ -81,10 +81,8 @@ CRITERION = Criterion(
             f"best window (at most {AS_THEORY:g} allowed).",
         ),
     ),
-    terms=(
-        "The best window is the one that theory gives for the L of training. Errors are mean "
-        "squares on the same prompts of another L. The number is the larger one over the smaller."
-    ),
+    terms="The best window is the one that theory gives for the L of training. Errors are mean "
+    "squares on the same prompts of another L. The number is the larger one over the smaller.",
 )
 
 
@@ -152,10 +150,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         )
     return Remarks(
         estimate=found[key(worst["L' / L"])],
-        scope=(
-            "these weights, this task's n, d and noise; four L' on a grid and two drawn from L / "
-            "10 to 10 L; errors against f(x_q) without noise"
-        ),
+        scope="these weights, this task's n, d and noise; four L' on a grid and two drawn from L "
+        "/ 10 to 10 L; errors against f(x_q) without noise",
         caveat=caveat,
         causal={
             "intervention": "labels divided by L' / L before the model reads them, its prediction "
@@ -210,14 +206,10 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
 TRANSFER_CLAIM = Claim(
     id="lipschitz.transfer",
     question="functions",
-    statement=(
-        "At other Lipschitz constants the model's error is that of the best window for its own "
-        "constant."
-    ),
-    denied=(
-        "At another Lipschitz constant the model's error is not that of the best window for its "
-        "own constant."
-    ),
+    statement="At other Lipschitz constants the model's error is that of the best window for its "
+    "own constant.",
+    denied="At another Lipschitz constant the model's error is not that of the best window for "
+    "its own constant.",
     quote=Quote(
         "Shared Lipschitzness across (train, test) is both necessary and sufficient for ICL. [...] "
         "Suppose M is pretrained on the loss induced by D(F_L^+). [...] if it is tested on "

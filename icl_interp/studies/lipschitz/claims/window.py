@@ -86,11 +86,9 @@ CRITERION = Criterion(
         ),
     ),
     (LEARNED_ENOUGH, IS_KERNEL, *TIED),
-    terms=(
-        "The sharpness w is the mean eigenvalue of the whitened query-key matrix M: a large w "
-        f"makes a narrow window. Any w whose loss is within {100 * FLAT:g} % of the least one "
-        "counts as w*."
-    ),
+    terms="The sharpness w is the mean eigenvalue of the whitened query-key matrix M: a large w "
+    f"makes a narrow window. Any w whose loss is within {100 * FLAT:g} % of the least one counts "
+    "as w*.",
 )
 
 
@@ -226,10 +224,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             f"The sharpness w is {times:.3g} times w*, and the loss is {above} % above the least."
         )
     return Remarks(
-        scope=(
-            "these weights, this task's L, sigma, n and d, for which the theorem's orders of size "
-            "say nothing; the loss is that of equation (2) with the model's M"
-        ),
+        scope="these weights, this task's L, sigma, n and d, for which the theorem's orders of "
+        "size say nothing; the loss is that of equation (2) with the model's M",
         caveat=caveat,
         details=tuple(_rows(results, facts)),
     )

@@ -283,10 +283,8 @@ FAMILY_CLAIM = Claim(
     question="weights and training",
     statement="In runs of this recipe windows narrow as the Lipschitz constant grows and widen as "
     "the noise grows.",
-    denied=(
-        "In runs of this recipe windows do not follow the Lipschitz constant and the noise as the "
-        "best ones do."
-    ),
+    denied="In runs of this recipe windows do not follow the Lipschitz constant and the noise as "
+    "the best ones do.",
     quote=Quote(
         "Function change: Rapid: Desired (attention window, w_KQ) (Small, Large); Slow: (Large, "
         "Small) [...] σ → ∞: no signal, average the noise, w_KQ → 0.",

@@ -173,14 +173,10 @@ QUOTE = Quote(
 LINEAR_CLAIM = Claim(
     id="newton.iterations_linear",
     kind="learning",
-    statement=(
-        "Layers match Newton's iterates: their number grows linearly over layers, and that of "
-        "matching descent steps exponentially."
-    ),
-    denied=(
-        "Layers do not match Newton's iterates, or their number does not grow linearly, or that "
-        "of descent steps not exponentially."
-    ),
+    statement="Layers match Newton's iterates: their number grows linearly over layers, and that "
+    "of matching descent steps exponentially.",
+    denied="Layers do not match Newton's iterates, or their number does not grow linearly, or "
+    "that of descent steps not exponentially.",
     question="algorithm",
     quote=QUOTE,
     criterion=Criterion(
@@ -207,12 +203,10 @@ LINEAR_CLAIM = Claim(
             ),
         ),
         (ENOUGH,),
-        terms=(
-            "The layers that count are those from the first whose read-out explains a tenth of "
-            "f(x) to the first that is as good as the last. Read-outs are linear, and fitted on "
-            "other functions. Newton's iterate k leaves (1 - a l^2)^(2^k) of the error along an "
-            "eigenvector of X'X / n with eigenvalue l, and t steps of descent leave (1 - a l)^t."
-        ),
+        terms="The layers that count are those from the first whose read-out explains a tenth of "
+        "f(x) to the first that is as good as the last. Read-outs are linear, and fitted on other "
+        "functions. Newton's iterate k leaves (1 - a l^2)^(2^k) of the error along an eigenvector "
+        "of X'X / n with eigenvalue l, and t steps of descent leave (1 - a l)^t.",
     ),
     measurements=(measured.iterates,),
     control=(measured.iterates,),

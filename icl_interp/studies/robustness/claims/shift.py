@@ -128,15 +128,11 @@ def remarks(
     there = rows[1 + list(asked).index(worst)]
     return Remarks(
         estimate=found[worst],
-        scope=(
-            "these weights, prompts of the trained length, and these shifts only; directions and "
-            "one factor are drawn with the sample"
-        ),
-        caveat=(
-            f"Under the shift {worst} the error is {there[OVER_ZERO]:.3g} of that of predicting 0 "
-            f"(least squares: {there[LEAST_SQUARES]:.2g}), and in distribution "
-            f"{rows[0][OVER_ZERO]:.3g}."
-        ),
+        scope="these weights, prompts of the trained length, and these shifts only; directions "
+        "and one factor are drawn with the sample",
+        caveat=f"Under the shift {worst} the error is {there[OVER_ZERO]:.3g} of that of "
+        f"predicting 0 (least squares: {there[LEAST_SQUARES]:.2g}), and in distribution "
+        f"{rows[0][OVER_ZERO]:.3g}.",
         details=tuple(rows),
     )
 
