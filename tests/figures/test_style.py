@@ -6,7 +6,7 @@ from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl_interp.figures.style import Symlog, log_axis
+from icl_interp.figures.style import TEMPLATE, Symlog, log_axis
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=20), st.sampled_from([1e-3, 0.1, 1.0]))
@@ -41,3 +41,10 @@ def test_log_axes_are_labelled_at_their_values(low, high):
             .replace("×10", "e")
         )
         assert float(plain) == pytest.approx(value)
+
+
+def test_the_legend_of_ones_own_figure_stands_above_its_panels():
+    """At plotly's own place it stands over the horizontal axis."""
+    legend = TEMPLATE.layout.legend
+    assert (legend.orientation, legend.yanchor) == ("h", "bottom")
+    assert legend.y > 1

@@ -140,7 +140,7 @@ def _without_dead(found: State) -> tuple[State, list[str]]:
         return found, []
     kept = {name: tensor for name, tensor in found.tensors.items() if name not in dead}
     return found._replace(tensors=kept), [
-        (f"{', '.join(dead)} were left out: no prediction uses them.")
+        f"{', '.join(dead)} were left out: no prediction uses them."
     ]
 
 

@@ -160,7 +160,8 @@ NEW_FUNCTIONS_CLAIM = Claim(
         "The abstract has no rule for what counts as alike, and is about a family of models. For "
         "one model we test which of the two predictors is nearer, by a factor of two in squared "
         "distance. If a model is far from both, or both predict the same on the prompts, nothing "
-        "is decided. The factor and both bounds were set beforehand.",
+        "is decided. The factor and both bounds were set beforehand. Later it was "
+        "added that the nearer one be nearer than the two are to each other, by this factor.",
     ),
     reads="outputs",
     criterion=Criterion(

@@ -52,7 +52,8 @@ QUOTE = Quote(
     "the models learned by GD and Transformers show great similarity or, remarkably, the weights "
     'found by optimization match the construction" (abstract). Neither work gives a threshold. '
     "Both are about linear attention. We test every transformer trained on linear regression, and "
-    "set the thresholds beforehand. Steps with a matrix each are not among those tried.",
+    "set the thresholds beforehand, but for those on rivals and on steps that go up. Steps with a "
+    "matrix each are not among those tried.",
 )
 
 

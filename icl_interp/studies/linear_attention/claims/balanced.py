@@ -78,7 +78,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if not n_snapshots:
         return Remarks(
             SCOPE,
-            ("No snapshots of training were kept, so it is not known how the weights got there."),
+            "No snapshots of training were kept, so it is not known how the weights got there.",
         )
     if n_snapshots >= MIN_POINTS:
         first = natural(float(along[0]), SHARE)

@@ -66,7 +66,8 @@ QUOTE = Quote(
     'Hill, Eyre & Creager (2025) deny it: transformers "fail to generalize after shifts in the '
     "prompt distribution, a behaviour that is inconsistent with the notion of transformers "
     'implementing algorithms such as OLS" (abstract). Neither work gives a threshold. We test one '
-    "shift at a time, at the trained length, and set the bar beforehand.",
+    "shift at a time, at the trained length, and set the bar beforehand. How large noise must be "
+    "to count was set later.",
 )  # fmt: skip
 
 
