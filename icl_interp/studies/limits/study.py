@@ -111,11 +111,6 @@ STUDY = Study(
     exceptions={
         **EXCEPTIONS,
         (
-            "edits",
-            "limits.last_layer after unread coordinates, one a head (large)",
-        ): "An affine read-out of the stream sees coordinates that no later weight reads: what "
-        "heads write there can be read early, so the claim is open.",
-        (
             "models",
             "limits.layernorm_saturation on affine_post_ln, ignorant: copier of the last value",
         ): "A post-norm copier does level off: the norm of a far query divides the copied value by "

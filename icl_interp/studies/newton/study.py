@@ -8,10 +8,6 @@ from icl_interp.studies.newton.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.newton.dials import DIALS
 from icl_interp.studies.newton.figures.nearest_iterates import FIGURE
 
-READABLE = (
-    "What every head writes can be read there, whether or not the model reads it. The claims are "
-    "about what can be read."
-)
 STUDY = Study(
     "newton",
     "Fu, Chen, Jia & Sharan (2023), Transformers learn higher-order optimization methods for "
@@ -22,8 +18,4 @@ STUDY = Study(
     dials=DIALS,
     models=("softmax_fixed_20",),
     folder=Path(__file__).parent,
-    exceptions={
-        ("edits", f"{claim.id} after unread coordinates, one a head (large)"): READABLE
-        for claim in CLAIMS
-    },
 )

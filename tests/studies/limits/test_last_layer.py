@@ -20,7 +20,11 @@ from icl_interp.resampling import Interval
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import last_layer as last_layer_claim
 from icl_interp.studies.limits.claims.last_layer import left, seen_by
-from icl_interp.studies.limits.constructions.mechanisms import step_in_layers, step_twice
+from icl_interp.studies.limits.constructions.mechanisms import (
+    step_elsewhere,
+    step_in_layers,
+    step_twice,
+)
 from icl_interp.studies.limits.measurements import lens as measured_lens
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY
 from icl_interp.studies.limits.measurements.lens import EDITS, LENSES, PARTS
@@ -113,11 +117,11 @@ def judged_step(measured, case):
 
 
 def check_decodable_is_not_formed(measured):
-    """The first layer writes the answer where nobody looks: it can be decoded.
+    """The first layer writes the answer where the second layer reads it: it can be decoded.
 
-    But the second layer makes the prediction.
+    But without the second layer nothing of the prediction is left.
     """
-    found, finding = judged_step(measured, step_twice(generator(0, "test/twice")))
+    found, finding = judged_step(measured, step_elsewhere(generator(0, "test/elsewhere")))
     assert finding.estimate.low > 0.99
     assert left(found.results["layers/without last"], "last block").high < 1e-6
     assert finding.verdict == "inconclusive"
@@ -136,6 +140,20 @@ def test_decodable_is_not_formed(measured, monkeypatch):
         },
     )
     must_fail(check_decodable_is_not_formed, measured)
+
+
+def check_what_nothing_reads_is_not_there(measured):
+    """The first layer writes the answer where nothing reads it, and the second makes it anew."""
+    _, finding = judged_step(measured, step_twice(generator(0, "test/twice")))
+    assert finding.estimate.high < 0.1
+    assert finding.verdict == "supported"
+
+
+@pytest.mark.slow
+def test_an_answer_that_nothing_reads_is_not_seen(measured, monkeypatch):
+    check_what_nothing_reads_is_not_there(measured)
+    monkeypatch.setattr(measured_lens, "as_read", lambda model, streams: streams)
+    must_fail(check_what_nothing_reads_is_not_there, measured)
 
 
 def check_what_the_query_tells(measured):

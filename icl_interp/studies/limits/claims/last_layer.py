@@ -175,7 +175,7 @@ CRITERION = Criterion(
     "threshold. The first is what the best affine read-out (cross-validated over functions) sees "
     "in the stream before the last layer. The second is what is left, up to scale and offset, "
     f"when the last layer's outputs are replaced by their mean. From the prediction {NO_PROMPT} "
-    "is subtracted first.",
+    "is subtracted first. In a model without norms the read-out sees what later weights read.",
 )
 
 LAST_LAYER_CLAIM = Claim(

@@ -111,7 +111,7 @@ def step_elsewhere(g: torch.Generator) -> Case:
 
 
 def step_twice(g: torch.Generator) -> Case:
-    """The first layer takes the step and writes it where nobody looks.
+    """The first layer takes the step and writes it where nothing reads it.
 
     The second takes it again for the read-out.
     """
@@ -358,10 +358,10 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a step in both of two layers, read from the last",
-        "what the first layer writes could be decoded, but the prediction is made of what the "
-        "second writes",
+        "nothing reads what the first layer writes; the prediction is made of what the second "
+        "writes",
         step_twice,
-        {LAST: OPEN},
+        {LAST: YES},
     ),
     Construction(
         "a step and a norm",

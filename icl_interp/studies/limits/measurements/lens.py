@@ -3,7 +3,8 @@
 The logit lens reads the stream as if the remaining blocks wrote nothing. A prediction in another
 basis escapes it, so the best affine read-out is fitted to each depth as well, and tested on
 functions that it has not seen. A post-norm model has no final norm: there both lenses read the
-stream as it is.
+stream as it is. Without norms the affine read-out is fitted to the directions of the stream that a
+later part of the model reads (`probes.readers`).
 
 Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et al. (2023),
 "Eliciting latent predictions from transformers with the tuned lens", which fits an affine map at
@@ -21,6 +22,7 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.outputs import sublayers
+from icl_interp.probes.readers import as_read
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
 from icl_interp.probes.sweep import Sweep, Swept
@@ -103,7 +105,7 @@ def _through_lenses(lab: Lab) -> Sweep:
     return lab.ask(prompts=prompts_of(lab), probes=probes)
 
 
-@measurement("layers/lens", version=2, asks=_through_lenses)
+@measurement("layers/lens", version=3, asks=_through_lenses)
 def lens(lab: Lab, swept: Swept) -> DataArray:
     """How much of the final prediction for the query each lens sees after 0, 1, ..., all blocks.
 
@@ -120,6 +122,8 @@ def lens(lab: Lab, swept: Swept) -> DataArray:
     seen = swept.probe(Activations).recorded
     with torch.no_grad():
         streams = [normed(model, seen[name].to(model.unembed.W_U))[:, 0].cpu() for name in names]
+    # What no later weight reads is part of no prediction.
+    streams = as_read(model, streams)
     group = torch.arange(len(prompts)) // per
     affine = torch.stack([held_out_readings(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()

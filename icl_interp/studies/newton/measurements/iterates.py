@@ -20,6 +20,7 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.base import INPUTS
 from icl_interp.baselines.moments import Diagonal, Moments
 from icl_interp.probes.read_outs import read_out
+from icl_interp.probes.readers import as_read
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
 from icl_interp.provenance import generator
@@ -140,7 +141,7 @@ class Sample(NamedTuple):
         return paths[int(np.argmin(missed))]
 
 
-@measurement("newton/iterates")
+@measurement("newton/iterates", version=2)
 def iterates(lab: Lab) -> DataArray:
     """Squared distances of read-outs, in shares of the mean square of f(x).
 
@@ -160,11 +161,9 @@ def iterates(lab: Lab) -> DataArray:
     # What each layer's stream says at the query.
     probe = Activations(depths(lab.model))
     lab.run([lab.ask(prompts=shown, probes=[probe])])
-    layers = []
-    for stream in probe.recorded.values():
-        at_query = stream[:, -1].double()
-        layers.append(sample.read(at_query))
-    said = torch.stack(layers)
+    at_query = [stream[:, -1].double() for stream in probe.recorded.values()]
+    layers = as_read(lab.model, at_query)
+    said = torch.stack([sample.read(layer) for layer in layers])
 
     # Distances from f(x) and from each family, on the functions that nothing was fitted on.
     rows = [TRUTH]

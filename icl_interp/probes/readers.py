@@ -1,0 +1,100 @@
+"""Which directions of the residual stream later parts of the model read.
+
+What a head or an MLP writes into other directions reaches no prediction. A read-out that is fitted
+to the whole stream would see it all the same, so that two models of the same function could get
+different answers. So read-outs are fitted to what is read.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.models.attention import Attention
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.layers import MLP
+from icl_interp.models.transformer import HookedTransformer
+
+# Relative size below which a direction is not read, and a part not heard: rounding of float32.
+ROUNDING = 1e-6
+Directions = Float[Tensor, "d_model direction"]
+Streams = Sequence[Float[Tensor, "*batch _"]]
+
+
+def as_read(model: HookedModel, streams: Streams) -> list[Float[Tensor, "*batch _"]]:
+    """The streams after 0, 1, ..., all blocks, in coordinates of what later parts read of them.
+
+    A norm reads every coordinate, since its scale depends on all. So the stream of a model with
+    norms is left as it is, and so is that of an adapted module, whose weights have no known place.
+
+    Args:
+        model: the model that the streams are of.
+        streams: one for each depth, (..., d_model).
+
+    Returns:
+        One for each depth, (..., direction); a single 0 where nothing is read.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, normalization_type=None)
+    >>> model = HookedTransformer(config)
+    >>> streams = [torch.randn(5, 8), torch.randn(5, 8)]
+    >>> [tuple(one.shape) for one in as_read(model, streams)]
+    [(5, 8), (5, 1)]
+    """
+    if not isinstance(model, HookedTransformer) or model.cfg.normalization_type:
+        return list(streams)
+    found = []
+    for stream, directions in zip(streams, directions_read(model), strict=True):
+        seen = stream @ directions.to(stream)
+        found.append(seen if directions.shape[1] else torch.zeros_like(stream[..., :1]))
+    return found
+
+
+def directions_read(model: HookedTransformer) -> list[Directions]:
+    """Orthonormal directions that parts after 0, 1, ..., all blocks read, in float64.
+
+    After the last block the read-out reads W_U. Before that it is what a block reads, as far as
+    anything of what it makes of it is read later, and what is read after the block. The model has
+    no norms.
+    """
+    read = basis(model.unembed.W_U.detach().double())
+    found = [read]
+    for block in reversed(list(model.blocks)):
+        if not model.cfg.attn_only:
+            read = basis(torch.cat([read, _read_by_mlp(block.mlp, read)], 1))
+        if not model.cfg.mlp_only:
+            read = basis(torch.cat([read, _read_by_attention(block.attn, read)], 1))
+        found.append(read)
+    return found[::-1]
+
+
+def basis(columns: Float[Tensor, "d_model column"]) -> Directions:
+    """An orthonormal basis of what columns span, up to rounding of their weights.
+
+    >>> tuple(basis(torch.tensor([[3.0, 1.0], [0.0, 0.0]])).shape)
+    (2, 1)
+    """
+    directions, sizes, _ = torch.linalg.svd(columns, full_matrices=False)
+    return directions[:, sizes > ROUNDING * columns.norm()]
+
+
+def _read_by_mlp(mlp: MLP, later: Directions) -> Float[Tensor, "d_model _"]:
+    """What hidden units read that write into one of the directions read later."""
+    written = mlp.W_out.detach().double()
+    arrives = (written @ later).norm(dim=1)
+    heard = arrives > ROUNDING * written.norm(dim=1).max()
+    return mlp.W_in.detach().double()[:, heard]
+
+
+def _read_by_attention(attn: Attention, later: Directions) -> Float[Tensor, "d_model _"]:
+    """What heads read for values that arrive in a direction read later, and where they look."""
+    query, key, value, out = (getattr(attn, f"W_{letter}").detach().double() for letter in "QKVO")
+    # Of a constant value the size of a linear pattern arrives.
+    constant = attn.b_V.detach().double()[:, None]
+    sources = torch.cat([value, constant], 1)
+    arrives = sources @ (out @ later)
+    size = sources.flatten(1).norm(dim=1) * out.flatten(1).norm(dim=1)
+    heard = arrives.flatten(1).norm(dim=1) > ROUNDING * size.max()
+    parts = [arrives[heard][:, :-1], query[heard], key[heard]]
+    return torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
