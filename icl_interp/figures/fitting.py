@@ -17,7 +17,7 @@ BOLD = 1.1  # how much wider bold letters are
 SMALL = 11 / 13  # letters of words beside and under panels, as shares of the figure's
 TAG = re.compile(r"<[^>]*>")
 WORD = re.compile(r"(?:<[^>]*>|[^<\s])+")  # to the next space outside a tag
-SWATCH = 46.0  # pixels of the screen that an entry of the legend takes beside its name
+SWATCH = 46.0  # pixels, at every size, that an entry of the legend takes beside its name
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def legend_height(entries: Sequence[str], size: Size, room: float) -> float:
     at = 0.0
     highest = 1
     for entry in entries:
-        width = size.pixels(SWATCH) + widest(entry, size)
+        width = SWATCH + widest(entry, size)
         if at and at + width > 0.97 * room:
             rows += 1
             at = 0.0
