@@ -144,10 +144,11 @@ def test_the_command_line_speaks_once(tmp_path):
 @pytest.mark.slow
 def test_a_request_to_end_is_granted_by_all(tmp_path):
     started = torchrun(*CLI, "training.steps=1000000", "--out", tmp_path / "run")
-    while not (tmp_path / "run" / "config.json").exists():
+    # Both are at work when the first steps are logged.
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text()):
         assert started.poll() is None, started.stderr.read()
         time.sleep(0.05)
-    time.sleep(1)
     started.send_signal(signal.SIGTERM)
     said = started.communicate(timeout=200)[1]
     assert said.count("is saved in") == 1, said
