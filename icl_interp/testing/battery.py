@@ -2,9 +2,10 @@
 
 It takes hours. Each part is kept in a folder as soon as it is done, so a run that was stopped goes
 on. What came out for the bundled studies comes with the package (`results/battery.json` of each).
+`tools/renew_battery.py` makes some of its parts anew.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,13 @@ WRONG = 15
 COMMAND = "icl-interp selfcheck --full --out FOLDER"
 # Trials, and the verdict that says what is at stake.
 KINDS = {"edit": "before", "ignorant": "after", "draw": "before", "beside": "before"}
+COUNTED = ("model", "claim", "trial", "verdicts", "decided", "wrong")  # columns of `counts`
 WIDTH = 98  # of what is printed: a terminal has 100 columns, and two are left at the margin
 STANDARD = metamorphic.Sample()
 Watch = Callable[[str], object]
 Row = dict[Any, Any]
+TRIALS, KNOWN, DRAWN = "trials", "known", "draws"  # kinds of parts: of a model or a construction
+Name = tuple[str, str]  # of a part: its kind, and the model or construction
 
 
 @dataclass(frozen=True)
@@ -47,22 +51,70 @@ class Battery:
 
     Attributes:
         study: its name.
-        claims: a row a claim and kind of trial ("edit", "ignorant", "draw", "beside"): "verdicts"
-            that were compared, how many of them are "decided" (supported or contradicted) before
-            the change, and how many did not survive it ("wrong": another verdict or estimate after
-            an edit, support by a model that knows nothing, the opposite of a draw, an idle model's
-            verdict beside another one).
+        counts: a row a model, claim and kind of trial ("edit", "ignorant", "draw", "beside"):
+            "verdicts" that were compared, how many of them are "decided" (supported or
+            contradicted) before the change, and how many did not survive it ("wrong": another
+            verdict or estimate after an edit, support by a model that knows nothing, the opposite
+            of a draw, an idle model's verdict beside another one). In an older file it is one row
+            for all models, whose name is "".
         wrong: the rows of `metamorphic.run` and `known_models.run_known` whose verdict did not
             survive.
         draws: a row a construction and claim, as `draws` gives it.
-        settings: what was run: models, edits, samples, draws, and a hash of the code ("sources").
+        settings: what was run: models, edits, samples, draws, and a hash of the code ("sources");
+            "made_by" has the hash for each part that was renewed by itself.
     """
 
     study: str
-    claims: DataFrame
+    counts: DataFrame
     wrong: DataFrame
     draws: DataFrame
     settings: dict[str, Any]
+
+    @property
+    def claims(self) -> DataFrame:
+        """`counts` summed over models: a row a claim and kind of trial that there is."""
+        numbers = ["verdicts", "decided", "wrong"]
+        every = self.settings.get("claims")
+        kinds = list(KINDS)
+        if every is None:  # an older file, which may lack a kind of trial
+            every = dict.fromkeys(self.counts["claim"])
+            kinds = [kind for kind in KINDS if kind in set(self.counts["trial"])]
+        rows = []
+        for claim in every:
+            for kind in kinds:
+                of_it = (self.counts["claim"] == claim) & (self.counts["trial"] == kind)
+                sums = self.counts.loc[of_it, numbers].sum()
+                rows.append({"claim": claim, "trial": kind, **{n: int(sums[n]) for n in numbers}})
+        return _table(rows, COUNTED[1:])
+
+    def renewed(self, other: "Battery") -> "Battery":
+        """The same with the parts that another run made of the same study.
+
+        Trials of an older file, which does not tell models apart, give way to those of the other
+        run as a whole.
+        """
+        counts, wrong, draws = self.counts, self.wrong, self.draws
+        settings = {**self.settings, "claims": other.settings["claims"]}
+        # Those of the other run come last, so that the first are the oldest.
+        renewed = other.settings["made_by"]
+        made_by = settings.get("made_by", {})
+        kept_by = {name: code for name, code in made_by.items() if name not in renewed}
+        settings["made_by"] = kept_by | renewed
+        if len(other.draws):
+            draws = _joined(draws, other.draws, "construction", set(other.draws["construction"]))
+        if len(other.counts):
+            models = set(other.counts["model"])
+            if "" in set(counts["model"]):
+                models |= {*counts["model"], *wrong["model"]}
+                settings |= {"models": [], "known": [], "left_out": [], "variants": {}}
+            counts = _joined(counts, other.counts, "model", models)
+            wrong = _joined(wrong, other.wrong, "model", models)
+            for name in ("models", "known", "left_out"):
+                settings[name] = list(dict.fromkeys([*settings[name], *other.settings[name]]))
+            for kind, names in other.settings["variants"].items():
+                before = settings["variants"].get(kind, [])
+                settings["variants"] = settings["variants"] | {kind: sorted({*before, *names})}
+        return Battery(self.study, counts, wrong, draws, settings)
 
     def short(self) -> list[str]:
         """What falls short, a line each; none where every verdict withstands."""
@@ -146,7 +198,7 @@ class Battery:
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""
-        tables = {name: to_dict(getattr(self, name)) for name in ("claims", "wrong", "draws")}
+        tables = {name: to_dict(getattr(self, name)) for name in ("counts", "wrong", "draws")}
         return {
             "schema": SCHEMA,
             "study": self.study,
@@ -160,9 +212,14 @@ class Battery:
     def read(cls, path: Path) -> "Battery":
         """Of a file that `to_dict` made."""
         stored = of_schema(read_json(path), SCHEMA, path)
+        if "counts" in stored.mapping():
+            counts = read_table(stored["counts"])
+        else:
+            counts = read_table(stored["claims"])
+            counts.insert(0, "model", "")
         return cls(
             stored["study"].of(str),
-            read_table(stored["claims"]),
+            counts,
             read_table(stored["wrong"]),
             read_table(stored["draws"]),
             stored["settings"].facts(),
@@ -215,8 +272,9 @@ def run(
     sample: metamorphic.Sample = STANDARD,
     engine: Engine = HERE,
     watch: Watch | None = None,
+    only: Collection[Name] | None = None,
 ) -> Battery:
-    """The battery of a study that is registered.
+    """The battery of a study that is registered, or some of its parts.
 
     Args:
         study: its models and constructions are tried.
@@ -226,26 +284,26 @@ def run(
         sample: the prompts of each trial.
         engine: where trials are made: all of a model, or of a construction, as one job.
         watch: is told what is done.
+        only: the parts that are made, of `names`; all by default.
 
     Raises:
         InputError: the folder keeps parts that other code made, or of another sample or seed.
     """
     made_by = stamp(study, done, sample, seed)
-    every = known_models.known(study.constructions, study.claims, seed)
-    known = [one.construction.name for one in every]
-    drawn = [one.name for one in study.constructions]
-    kinds = (
-        ("trials", _try_model, study.models, {"sample": sample}),
-        ("known", _try_known, known, {"seed": seed}),
-        (f"draws of {n_draws}", _draw, drawn, {"n_draws": n_draws, "seed": seed}),
-    )
+    chosen = [one for one in names(study, seed) if only is None or one in only]
+    # By kind: the folder of its jobs, what each does, and with what.
+    kinds = {
+        TRIALS: ("trials", _try_model, {"sample": sample}),
+        KNOWN: ("known", _try_known, {"seed": seed}),
+        DRAWN: (f"draws of {n_draws}", _draw, {"n_draws": n_draws, "seed": seed}),
+    }
     work = []
-    for kind, function, names, settings in kinds:
-        for name in names:
-            arguments = {"study": study.name, "name": name, "done": done, **settings}
-            work.append(Job(name, part(done / "jobs" / kind, name), function, arguments))
+    for kind, name in chosen:
+        folder, function, settings = kinds[kind]
+        arguments = {"study": study.name, "name": name, "done": done, **settings}
+        work.append(Job(name, part(done / "jobs" / folder, name), function, arguments))
     # Each job gives a table: its rows, by the function that made them.
-    made: dict[Any, list[Row]] = {function: [] for _, function, *_ in kinds}
+    made: dict[Any, list[Row]] = {function: [] for _, function, _ in kinds.values()}
     for job, found in zip(work, results(jobs.run(work, engine, watch=watch)), strict=True):
         table = read_table(Stored(found, f"{job.folder}: "))
         made[job.work] += table.to_dict("records")
@@ -255,23 +313,34 @@ def run(
     )
     tried = [row for row in rows if not excepted(row, study)]
     settings = {
-        "models": list(study.models),
+        "claims": [claim.id for claim in study.claims],
+        "models": [name for kind, name in chosen if kind == TRIALS],
         "variants": {
             kind: sorted({row["variant"] for row in tried if row["trial"] == kind})
             for kind in KINDS
         },
-        "known": known,
+        "known": [name for kind, name in chosen if kind == KNOWN],
         "left_out": [f"{model}: {variant}" for model, variant in left_out],
         "draws": n_draws,
         **made_by,
     }
+    if only is not None:
+        settings["made_by"] = {f"{kind}, {name}": made_by["sources"] for kind, name in chosen}
     return Battery(
         study.name,
-        by_claim(tried, study.claims),
+        counted(tried, study.claims),
         _table([row for row in tried if row["wrong"]], metamorphic.COLUMNS),
         _table(made[_draw], calibration.COLUMNS),
         settings,
     )
+
+
+def names(study: Study, seed: int = 0) -> list[Name]:
+    """All parts of a study's battery: trials of its models and of known ones, and draws."""
+    every = known_models.known(study.constructions, study.claims, seed)
+    found = [(TRIALS, name) for name in study.models]
+    found += [(KNOWN, one.construction.name) for one in every]
+    return found + [(DRAWN, one.name) for one in study.constructions]
 
 
 def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> dict[str, Any]:
@@ -296,6 +365,12 @@ def read_table(stored: Stored) -> DataFrame:
     return table
 
 
+def _joined(old: DataFrame, new: DataFrame, column: str, names: set[str]) -> DataFrame:
+    """Rows of both tables, without the old ones of these names."""
+    rows = [row for row in old.to_dict("records") if row[column] not in names]
+    return _table([*rows, *new.to_dict("records")], new.columns)
+
+
 def _table(rows: Sequence[Row], columns: Iterable[str]) -> DataFrame:
     return make_table({name: [row[name] for row in rows] for name in columns})
 
@@ -316,6 +391,17 @@ def excepted(row: Row, study: Study) -> bool:
         and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
     )
     return whole or ("models", subject(row)) in study.exceptions
+
+
+def counted(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
+    """`by_claim` of each model, without claims and trials that a model has no verdict in."""
+    found = []
+    for model in dict.fromkeys(row["model"] for row in tried):
+        of_it = [row for row in tried if row["model"] == model]
+        for row in by_claim(of_it, claims).to_dict("records"):
+            if row["verdicts"]:
+                found.append({"model": model, **row})
+    return _table(found, COUNTED)
 
 
 def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:

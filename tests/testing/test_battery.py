@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pandas
 import pytest
 from helpers import must_fail
 from pandas.testing import assert_frame_equal
@@ -206,7 +207,7 @@ def test_written_and_read(quick, tmp_path):
         found.settings,
         found.summary(),
     )
-    for name in ("claims", "wrong", "draws"):
+    for name in ("counts", "claims", "wrong", "draws"):
         assert_frame_equal(getattr(read, name), getattr(found, name))
     write_json(tmp_path / "other.json", to_dict(found.draws))
     with pytest.raises(
@@ -214,6 +215,95 @@ def test_written_and_read(quick, tmp_path):
         match=r"other.json has schema None, but this version reads 'icl_interp.battery/1'",
     ):
         battery.Battery.read(tmp_path / "other.json")
+
+
+OTHER = [{**one, "model": "another"} for one in TRIED]
+
+
+def part_of(tried, draws, sources, models):
+    """A battery of a few parts."""
+    settings = {
+        "claims": [CLAIM],
+        "models": models,
+        "known": [],
+        "left_out": [],
+        "variants": {"edit": sorted({one["variant"] for one in tried})},
+        "draws": 200,
+        "made_by": {f"trials, {name}": sources for name in models},
+    }
+    wrong = [one for one in tried if one["wrong"]]
+    tables = [(wrong, metamorphic.COLUMNS), (draws, calibration.COLUMNS)]
+    return battery.Battery(
+        STUDY.name,
+        battery.counted(tried, STUDY.claims[:1]),
+        *[make_table({n: [one[n] for one in rows] for n in columns}) for rows, columns in tables],
+        settings,
+    )
+
+
+def check_renewed(renew):
+    """Parts of the other run take the place of those of the same name, and of no others."""
+    kept = part_of([*TRIED, *OTHER], [cell(150, 0)], "old", ["affine", "another"])
+    assert (len(kept.short()), kept.claims["verdicts"].tolist()) == (3, [6, 2, 2, 0])
+    mended = part_of(TRIED[:2], [cell(200, 0)], "new", ["affine"])
+    found = renew(kept, mended)
+    assert found.short() == [f"{CLAIM} on another, edit, three: from supported to contradicted"]
+    assert found.claims["verdicts"].tolist() == [5, 1, 1, 0]
+    # What was made longest ago stands first.
+    assert list(found.settings["made_by"].items()) == [
+        ("trials, another", "old"),
+        ("trials, affine", "new"),
+    ]
+    assert found.settings["models"] == ["affine", "another"]
+
+
+def check_older(renew):
+    """Trials of an older file, summed over models, are not mixed with others."""
+    older = part_of([*TRIED, *OTHER], [cell(200, 0)], "old", ["affine", "another"])
+    older = replace(older, counts=older.counts.assign(model=""))
+    found = renew(older, part_of(OTHER[:1], [], "new", ["another"]))
+    assert found.claims["verdicts"].tolist() == [1, 0, 0, 0]
+    assert (found.settings["models"], found.short()) == (["another"], [])
+    drawn = renew(older, part_of([], [cell(100, 0)], "new", []))
+    assert drawn.claims["verdicts"].tolist() == [6, 2, 2, 0]
+    assert len(drawn.draws) == 1
+    assert len(drawn.short()) == 3
+
+
+def test_parts_are_renewed():
+    for check in (check_renewed, check_older):
+        check(battery.Battery.renewed)
+        must_fail(check, lambda kept, other: other)
+        must_fail(check, lambda kept, other: kept)
+
+    def mixed(kept, other):
+        return replace(
+            kept.renewed(other),
+            counts=pandas.concat([kept.counts, other.counts], ignore_index=True),
+        )
+
+    must_fail(check_renewed, mixed)
+    must_fail(check_older, mixed)
+
+
+def test_parts_are_made_by_name(quick, tmp_path):
+    some = [(battery.DRAWN, STUDY.constructions[1].name), (battery.TRIALS, STUDY.models[0])]
+    assert set(some) < set(battery.names(STUDY))
+    found = battery.run(STUDY, tmp_path, n_draws=20, only=some)
+    assert quick == [(STUDY.models[0],), (20, STUDY.constructions[1].name)]
+    assert sorted(found.settings["made_by"]) == sorted(", ".join(one) for one in some)
+    assert found.settings["models"] == [STUDY.models[0]]
+
+
+def test_a_file_without_models_is_read(quick, tmp_path):
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    stored = found.to_dict()
+    stored["claims"] = to_dict(found.claims)
+    del stored["counts"], stored["settings"]["claims"]
+    write_json(tmp_path / "older.json", stored)
+    read = battery.Battery.read(tmp_path / "older.json")
+    assert_frame_equal(read.claims, found.claims)
+    assert set(read.counts["model"]) == {""}
 
 
 # Cells that came after the batteries that are kept. The catalogue says of each that it is not drawn
@@ -243,7 +333,7 @@ def test_kept_batteries_are_of_these_claims():
         assert set(found.claims["claim"]) == ids - later
         assert later <= {name for _, name in NOT_DRAWN}
         assert not later & set(found.draws["claim"])
-        assert found.settings["models"] == list(study.models)
+        assert set(found.settings["models"]) <= set(study.models)
         cells = {(one.name, name) for one in study.constructions for name in one.expected}
         drawn = set(zip(found.draws["construction"], found.draws["claim"], strict=True))
         assert cells - drawn == NOT_DRAWN & cells
@@ -261,7 +351,7 @@ def test_claims_of_which_no_edit_says_anything_are_named(quick, tmp_path):
     assert found.undecided("edit") == []
     must_fail(named_as_undecided, found.summary())
     opened = [one | {"before": "inconclusive"} for one in TRIED]
-    undecided = replace(found, claims=battery.by_claim(opened, STUDY.claims))
+    undecided = replace(found, counts=battery.counted(opened, STUDY.claims))
     assert undecided.undecided("edit") == [CLAIM]
     named_as_undecided(undecided.summary())
 
