@@ -58,15 +58,20 @@ def directions_read(model: HookedTransformer) -> list[Directions]:
     anything of what it makes of it is read later, and what is read after the block. The model has
     no norms.
     """
-    read = basis(model.unembed.W_U.detach().double())
+    cfg = model.cfg
+    read_out = _exact(model.unembed.W_U)
+    read = basis(read_out)
     found = [read]
     for block in reversed(list(model.blocks)):
-        if not model.cfg.attn_only:
-            read = basis(torch.cat([read, _read_by_mlp(block.mlp, read)], 1))
-        if not model.cfg.mlp_only:
-            read = basis(torch.cat([read, _read_by_attention(block.attn, read)], 1))
+        if not cfg.attn_only:
+            further = _read_by_mlp(block.mlp, read)
+            read = basis(torch.cat([read, further], 1))
+        if not cfg.mlp_only:
+            further = _read_by_attention(block.attn, read)
+            read = basis(torch.cat([read, further], 1))
         found.append(read)
-    return found[::-1]
+    found.reverse()
+    return found
 
 
 def basis(columns: Float[Tensor, "d_model column"]) -> Directions:
@@ -79,22 +84,34 @@ def basis(columns: Float[Tensor, "d_model column"]) -> Directions:
     return directions[:, sizes > ROUNDING * columns.norm()]
 
 
+def _exact(weight: Tensor) -> Tensor:
+    return weight.detach().double()
+
+
 def _read_by_mlp(mlp: MLP, later: Directions) -> Float[Tensor, "d_model _"]:
     """What hidden units read that write into one of the directions read later."""
-    written = mlp.W_out.detach().double()
-    arrives = (written @ later).norm(dim=1)
-    heard = arrives > ROUNDING * written.norm(dim=1).max()
-    return mlp.W_in.detach().double()[:, heard]
+    written = _exact(mlp.W_out)
+    sizes = written.norm(dim=1)
+    arrives = written @ later
+    heard = arrives.norm(dim=1) > ROUNDING * sizes.max()
+    return _exact(mlp.W_in)[:, heard]
 
 
 def _read_by_attention(attn: Attention, later: Directions) -> Float[Tensor, "d_model _"]:
     """What heads read for values that arrive in a direction read later, and where they look."""
-    query, key, value, out = (getattr(attn, f"W_{letter}").detach().double() for letter in "QKVO")
+    value = _exact(attn.W_V)
+    out = _exact(attn.W_O)
     # Of a constant value the size of a linear pattern arrives.
-    constant = attn.b_V.detach().double()[:, None]
-    sources = torch.cat([value, constant], 1)
-    arrives = sources @ (out @ later)
-    size = sources.flatten(1).norm(dim=1) * out.flatten(1).norm(dim=1)
-    heard = arrives.flatten(1).norm(dim=1) > ROUNDING * size.max()
-    parts = [arrives[heard][:, :-1], query[heard], key[heard]]
-    return torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
+    constant = _exact(attn.b_V)
+    sources = torch.cat([value, constant[:, None]], 1)
+    arrives = sources @ out @ later
+    # By head: how much arrives, and how large it could be.
+    loud = arrives.flatten(1).norm(dim=1)
+    largest = sources.flatten(1).norm(dim=1) * out.flatten(1).norm(dim=1)
+    heard = loud > ROUNDING * largest.max()
+    parts = [arrives[:, :-1], _exact(attn.W_Q), _exact(attn.W_K)]
+    columns = []
+    for part in parts:
+        by_model = part[heard].transpose(0, 1)
+        columns.append(by_model.flatten(1))
+    return torch.cat(columns, 1)

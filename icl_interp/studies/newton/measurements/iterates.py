@@ -161,9 +161,14 @@ def iterates(lab: Lab) -> DataArray:
     # What each layer's stream says at the query.
     probe = Activations(depths(lab.model))
     lab.run([lab.ask(prompts=shown, probes=[probe])])
-    at_query = [stream[:, -1].double() for stream in probe.recorded.values()]
-    layers = as_read(lab.model, at_query)
-    said = torch.stack([sample.read(layer) for layer in layers])
+    streams = []
+    for stream in probe.recorded.values():
+        at_query = stream[:, -1].double()
+        streams.append(at_query)
+    layers = []
+    for stream in as_read(lab.model, streams):
+        layers.append(sample.read(stream))
+    said = torch.stack(layers)
 
     # Distances from f(x) and from each family, on the functions that nothing was fitted on.
     rows = [TRUTH]
