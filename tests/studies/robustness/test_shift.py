@@ -1,5 +1,7 @@
 """The claims on shifts: where the bar lies, and verdicts on predictors and on a trained model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import must_fail
@@ -11,6 +13,7 @@ from icl_interp.studies.robustness.claims import shift
 from icl_interp.studies.robustness.claims.shift import CLAIMS
 from icl_interp.studies.robustness.measurements.shifts import INSIDE, needs_shifts
 from icl_interp.tasks import LinearRegression
+from icl_interp.tasks.distributions import Normal
 
 TASK = LinearRegression(n_dims=3, n_points=13)
 IDS = [claim.id for claim in CLAIMS]
@@ -61,6 +64,26 @@ def verdicts(predictor):
         predictor, task=TASK, claims=IDS, n_prompts=512, control=Zero(), progress=False
     )
     return {finding.id.partition(".shift_")[2]: finding.verdict for finding in report.findings}
+
+
+def check_noise_that_is_no_shift(task):
+    """Beside large labels noise of the size asked is hardly one, so nothing is decided."""
+    report = icl_interp.analyze(
+        LeastSquares(task),
+        task=task,
+        claims=["robustness.shift_noise"],
+        n_prompts=512,
+        control=Zero(),
+        progress=False,
+    )
+    (finding,) = report.findings
+    assert finding.verdict == "inconclusive"
+    assert "that is hardly a shift" in finding.reason
+
+
+def test_noise_that_is_too_small_beside_the_labels_decides_nothing():
+    check_noise_that_is_no_shift(replace(TASK, weights=Normal(std=20.0)))
+    must_fail(check_noise_that_is_no_shift, TASK)
 
 
 class Bounded:
