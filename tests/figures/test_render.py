@@ -13,7 +13,7 @@ from plotly.graph_objects import Figure
 from text_overlaps import check_texts
 
 from icl_interp.errors import InputError
-from icl_interp.figures import for_paper, reproductions
+from icl_interp.figures import fitting, for_paper, reproductions
 from icl_interp.figures.drawing import (
     Axis,
     Band,
@@ -434,6 +434,20 @@ def test_experiments_and_reports_take_drawings(monkeypatch):
     )
     figures = reproductions.draw("drawn", {"some": make_array([1.0], {"x": (0,)})})
     assert figures["a"].to_json() == render(example()).to_json()
+
+
+def check_rows_of_a_legend(height):
+    """Plotly gives the swatch of an entry 46 pixels, however small the letters are."""
+    short = ["bound", "95 %", "model", "a &lt; b"]
+    one_row = height(short, COLUMN, COLUMN.width)
+    two_rows = height([*short, "supported"], COLUMN, COLUMN.width)
+    assert one_row < 25 < two_rows
+
+
+def test_a_legend_has_the_rows_that_plotly_makes(monkeypatch):
+    check_rows_of_a_legend(fitting.legend_height)
+    monkeypatch.setattr(fitting, "SWATCH", COLUMN.pixels(fitting.SWATCH))
+    must_fail(check_rows_of_a_legend, fitting.legend_height)
 
 
 @pytest.mark.slow
