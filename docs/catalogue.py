@@ -105,7 +105,7 @@ def in_markdown(text: str) -> str:
 
 def _conditions(claim: Claim) -> Iterator[Row]:
     for c in claim.criterion.conditions:
-        supported, _, contradicted = needed(c).partition("; contradicted: ")
+        supported, _, contradicted = needed(c, c.unit).partition("; contradicted: ")
         optional = ", where it can be measured" if c.optional else ""
         yield f"`{c.quantity}`{optional}", supported, contradicted or "–"
 
