@@ -16,6 +16,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.newton.measurements import iterates as measured
 from icl_interp.studies.newton.measurements.iterates import DESCENT, EXPONENTS, NAMES, NEWTON, TRUTH
 from icl_interp.tasks import LinearRegression
+from icl_interp.testing.reparameterisations.stream import UNREAD
 
 TASK = LinearRegression(n_dims=3, n_points=13)
 PROMPTS = TASK.sample(20, generator(0, "test"), dtype=torch.float64)
@@ -145,6 +146,23 @@ def test_errors_of_the_last_layer_are_those_of_its_best_multiple():
 
     check(missed.mean())
     must_fail(check, np.mean((said[2048:] - truth[2048:]) ** 2))
+
+
+def check_what_nothing_reads(measurement):
+    """Heads that write where nothing reads it move no read-out."""
+    model = newton(13, 2, 0.1, 3)
+    edited = UNREAD[0].apply(model, generator(0, "test"))
+    found = []
+    for each in (model, edited):
+        lab = Lab(each, TASK, Stacked(), n_units=16, n_contexts=1)
+        found.append(lab.measure(measurement))
+    np.testing.assert_allclose(found[1].values, found[0].values, rtol=1e-4, atol=1e-6)
+
+
+def test_what_nothing_reads_moves_no_read_out(monkeypatch):
+    check_what_nothing_reads(measured.iterates)
+    monkeypatch.setattr(measured, "as_read", lambda model, streams: streams)
+    must_fail(check_what_nothing_reads, measured.iterates)
 
 
 def test_prompts_have_twice_as_many_examples_as_coordinates_where_such_were_trained_on():
