@@ -22,7 +22,8 @@ from icl_interp.interventions.edges import (
     writers,
     written,
 )
-from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
 
 
@@ -38,7 +39,7 @@ class PutParts(Intervention):
     parts: Sequence[Part]
     values: Sequence[Float[Tensor, "batch token d_model"]]
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One a part."""
         found: list[Hook] = []
         for part, value in zip(self.parts, self.values, strict=True):
@@ -60,7 +61,7 @@ def _putting(part: Part, value: Tensor) -> Any:
 @fast()
 @torch.no_grad()
 def path_predictions(
-    model: HookedTransformer,
+    model: HookedModel,
     clean: Float[Tensor, "batch token d_in"],
     corrupted: Float[Tensor, "batch token d_in"],
     pairs: Sequence[tuple[str, str]],
@@ -92,7 +93,7 @@ def path_predictions(
 
 
 def _of_some(
-    model: HookedTransformer,
+    model: HookedModel,
     clean: Tensor,
     corrupted: Tensor,
     pairs: Sequence[tuple[str, str]],
@@ -172,7 +173,7 @@ def patch_paths(
     return share_table(names, out, way, seed=seed)
 
 
-def _pairs(given: Any, model: HookedTransformer) -> list[tuple[str, str]]:
+def _pairs(given: Any, model: HookedModel) -> list[tuple[str, str]]:
     """Pairs of names that the model has."""
     found = []
     for pair in several(given, "pairs"):

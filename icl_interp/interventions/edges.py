@@ -15,6 +15,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Hook, Intervention, reference
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.transformer import HookedTransformer
 
 READ_IN, READ_OUT = "read-in", "read-out"
@@ -38,11 +39,12 @@ class Part(NamedTuple):
         return activation if self.head is None else activation[:, :, self.head]
 
 
-def writers(model: HookedTransformer) -> dict[str, Part]:
+def writers(model: HookedModel) -> dict[str, Part]:
     """What writes to the stream, by name, in its order.
 
     Raises:
-        InputError: the stream of this model is no sum of what its parts write.
+        InputError: the stream of this model is no sum of what its parts write, or a hook point that
+            was not named of an adapted module.
 
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
@@ -50,51 +52,65 @@ def writers(model: HookedTransformer) -> dict[str, Part]:
     (['read-in', 'head 0.0', 'head 0.1', 'MLP 0'], ['head 0.0 q', 'head 0.1 q'], \
 ['MLP 0', 'read-out'])
     """
-    _check_sum(model)
+    found = writing_parts(model)
+    _check_sum(model, found)
+    return found
+
+
+def writing_parts(model: HookedModel) -> dict[str, Part]:
+    """What would write to the stream, were it a sum: see `writers`."""
     cfg = model.cfg
     found = {READ_IN: Part("blocks.0.hook_resid_pre", None, -1)}
     for i in range(cfg.n_layers):
-        if not cfg.mlp_only:
-            for head in range(cfg.n_heads):
+        if "attn" in model.sublayer_kinds:
+            for head in range(n_heads(model)):
                 part = Part(f"blocks.{i}.attn.hook_result", head, 2 * i)
                 found[f"head {i}.{head}"] = part
-        if not cfg.attn_only:
+        if "mlp" in model.sublayer_kinds:
             found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_out", None, 2 * i + 1)
     return found
 
 
-def readers(model: HookedTransformer) -> dict[str, Part]:
+def readers(model: HookedModel) -> dict[str, Part]:
     """What reads the stream, by name, in its order.
 
     Raises:
-        InputError: the stream of this model is no sum of what its parts write.
+        InputError: the stream of this model is no sum of what its parts write, or a hook point that
+            was not named of an adapted module.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> config = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, attn_only=True)
     >>> list(readers(HookedTransformer(config)))
     ['head 0.0 q', 'head 0.0 k', 'head 0.0 v', 'read-out']
     """
-    _check_sum(model)
+    found = reading_parts(model)
+    _check_sum(model, found)
+    return found
+
+
+def reading_parts(model: HookedModel) -> dict[str, Part]:
+    """What would read the stream, were it a sum: see `readers`."""
     cfg = model.cfg
     found = {}
     for i in range(cfg.n_layers):
-        if not cfg.mlp_only:
+        if "attn" in model.sublayer_kinds:
             for letter in "qkv":
-                for head in range(cfg.n_heads):
+                for head in range(n_heads(model)):
                     part = Part(f"blocks.{i}.hook_{letter}_input", head, 2 * i)
                     found[f"head {i}.{head} {letter}"] = part
-        if not cfg.attn_only:
+        if "mlp" in model.sublayer_kinds:
             found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_in", None, 2 * i + 1)
-    last = cfg.n_layers - 1
+    last = max(cfg.n_layers - 1, 0)
     found[READ_OUT] = Part(f"blocks.{last}.hook_resid_post", None, 2 * cfg.n_layers)
     return found
 
 
-def edges_of(model: HookedTransformer) -> list[tuple[str, str]]:
+def edges_of(model: HookedModel) -> list[tuple[str, str]]:
     """All pairs of a writer and a reader that reads it.
 
     Raises:
-        InputError: the stream of this model is no sum of what its parts write.
+        InputError: the stream of this model is no sum of what its parts write, or a hook point that
+            was not named of an adapted module.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> config = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, attn_only=True)
@@ -120,7 +136,24 @@ def part_in(name: str, parts: Mapping[str, Part], what: str) -> Part:
     return parts[name]
 
 
-def _check_sum(model: HookedTransformer) -> None:
+def n_heads(model: HookedModel) -> int:
+    """Heads of a layer; one, to ask for its hook by name, where nobody named any of a module."""
+    try:
+        return model.cfg.n_heads
+    except InputError:
+        return 1
+
+
+def _check_sum(model: HookedModel, parts: Mapping[str, Part]) -> None:
+    if not isinstance(model, HookedTransformer):
+        model.check_hooks([part.hook for part in parts.values()])
+        if model.no_sum:
+            raise InputError(
+                "edges need a stream that is the sum of what parts write, but of this adapted "
+                f"module {model.no_sum}: name other places, or patch whole activations "
+                "(interventions.patch)"
+            )
+        return
     cfg = model.cfg
     if cfg.normalization_type and cfg.norm_position not in ("pre", "output"):
         raise InputError(
@@ -178,7 +211,7 @@ class PutEdges(Intervention):
     pairs: Sequence[tuple[str, str]]
     values: Mapping[str, Float[Tensor, "batch token d_model"]]
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One at each writer, which remembers, and one at each reader."""
         # A writer is remembered before any reader of it runs.
         sources = writers(model)
@@ -238,7 +271,7 @@ def _fitting(value: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def written(
-    model: HookedTransformer,
+    model: HookedModel,
     tokens: Float[Tensor, "batch token d_in"],
     names: Sequence[str] | None = None,
 ) -> dict[str, Float[Tensor, "batch token d_model"]]:

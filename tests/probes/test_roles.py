@@ -173,8 +173,8 @@ def test_what_ov_does():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: roles("affine"), "roles of heads are asked of a checkpoint"),
-        (lambda: composition("affine"), "a checkpoint or a HookedTransformer is needed"),
+        (lambda: roles("affine"), "probes.roles needs a checkpoint"),
+        (lambda: composition("affine"), "a HookedTransformer or a Checkpoint is needed"),
         (lambda: composition(make("post")), "norms stand in between"),
         (lambda: ov_spectrum(make("norm on outputs")), "norms stand in between"),
         (lambda: composition(make("mlp only")), "no attention heads"),

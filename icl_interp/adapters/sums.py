@@ -1,0 +1,145 @@
+"""Whether what was named of an adapted module adds up to its stream, so that it has edges."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icl_interp.interventions.edges import Part, reading_parts, writing_parts
+from icl_interp.models.hooked import HookedModel
+from icl_interp.provenance import generator
+
+SAME = 1e-4  # of the largest number that goes into a sum
+Values = dict[str, Tensor]
+
+
+def why_no_sum(model: HookedModel, tokens: Tensor) -> str | None:
+    """Why edges between parts that were named would be no edges; None where a trial shows nothing.
+
+    It is tried that
+
+    * the last stream is what was written, and nothing else that differs between prompts,
+    * each reader reads just what was written before it,
+    * an edit of what one part writes reaches the stream as it is, and
+    * an edit of what one part reads reaches the stream by what this part writes alone.
+
+    Where hook points of writers were not named, there is nothing to try. Those of readers are
+    tried where all were named.
+
+    Args:
+        model: an adapted module, whose sizes are known.
+        tokens: two prompts at least.
+    """
+    writers = writing_parts(model)
+    readers = reading_parts(model)
+    *others, last = readers
+    if not _named(model, [*writers.values(), readers[last]]):
+        return None
+    if not _named(model, [readers[name] for name in others]):
+        others = []
+    kept = {name: readers[name] for name in [*others, last]}
+    trial = _Trial(model, tokens, writers, kept)
+    for name in kept:
+        if trial.gap_moves(trial.before, name):
+            return _unlike(name, readers[name])
+    return _by_edits(trial, last)
+
+
+def _by_edits(trial: "_Trial", last: str) -> str | None:
+    """What an edit of each part shows. What reaches no output cannot be edited, and says so."""
+    for part in trial.writers.values():
+        if trial.is_used(part) and trial.gap_moves(trial.edited(part), last):
+            return f"an edit at {part.hook} reaches the stream otherwise than as it is"
+    for name, part in trial.readers.items():
+        if name == last or not trial.is_used(part):
+            continue
+        found = trial.edited(part)
+        if trial.gap_moves(found, last) or trial.others_move(found, name):
+            return f"an edit at {part.hook} reaches more than what {name} reads"
+    return None
+
+
+def _named(model: HookedModel, parts: Collection[Part]) -> bool:
+    return all(part.hook in model.hook_dict for part in parts)
+
+
+def _unlike(name: str, part: Part) -> str:
+    return (
+        f"at {part.hook} there is something else than the sum of blocks.0.hook_resid_pre and of "
+        f"what the parts that were named write before {name}"
+    )
+
+
+class _Trial:
+    """Runs of a module on a few tokens, as they are and with one part edited."""
+
+    def __init__(
+        self, model: Any, tokens: Tensor, writers: dict[str, Part], readers: dict[str, Part]
+    ) -> None:
+        self.model = model
+        self.tokens = tokens
+        self.writers = writers
+        self.readers = readers
+        self.hooks = list({part.hook for part in [*writers.values(), *readers.values()]})
+        self.before = self._run([])
+
+    def is_used(self, part: Part) -> bool:
+        """Whether an edit of a part can be made."""
+        return {spot.name: spot.used for spot in self.model.spots}[part.hook]
+
+    def edited(self, part: Part) -> Values:
+        """What hook points hold when random numbers are added to one part."""
+        return self._run([(part.hook, self._adding(part))])
+
+    def _run(self, edits: list[tuple[str, Callable[..., Tensor]]]) -> Values:
+        found: Values = {}
+
+        def keep(t: Tensor, hook: Any) -> None:
+            found[hook.name] = t.detach().double()
+
+        # What an edit leaves is kept: it comes first.
+        reading = [(name, keep) for name in self.hooks]
+        with torch.no_grad(), self.model.hooks(fwd_hooks=[*edits, *reading]):
+            self.model(self.tokens)
+        return found
+
+    def _adding(self, part: Part) -> Callable[..., Tensor]:
+        def add(t: Tensor, hook: Any) -> Tensor:
+            own = part.of(t)
+            noise = torch.randn(own.shape, generator=generator(0, "adapters/sums")).to(t)
+            change = noise * own.std()
+            if part.head is None:
+                return t + change
+            edited = t.clone()
+            edited[:, :, part.head] += change
+            return edited
+
+        return add
+
+    def gap_moves(self, found: Values, reader: str) -> bool:
+        """Whether what is read, less what is written before, differs between prompts."""
+        part = self.readers[reader]
+        written = [one.of(found[one.hook]) for one in self.writers.values()]
+        depths = [one.depth for one in self.writers.values()]
+        before = [one for one, depth in zip(written, depths, strict=True) if depth < part.depth]
+        read = part.of(found[part.hook])
+        if any(one.shape != read.shape for one in before):
+            return True
+        gap = read - torch.stack(before).sum(0)
+        size = max(float(one.abs().max()) for one in [read, *before])
+        return not float((gap - gap[:1]).abs().max()) <= SAME * size
+
+    def others_move(self, found: Values, reader: str) -> bool:
+        """Whether an edit of one reader moves what others beside it read or write."""
+        edited = self.readers[reader]
+        beside = [part for name, part in self.readers.items() if name != reader]
+        beside += [part for part in self.writers.values() if part.head != edited.head]
+        for part in beside:
+            if part.depth != edited.depth:
+                continue
+            was = part.of(self.before[part.hook])
+            now = part.of(found[part.hook])
+            if not float((now - was).abs().max()) <= SAME * float(was.abs().max()):
+                return True
+        return False
