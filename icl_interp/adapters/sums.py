@@ -1,12 +1,12 @@
 """Whether what was named of an adapted module adds up to its stream, so that it has edges."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from icl_interp.interventions.edges import Part, reading_parts, writing_parts
+from icl_interp.interventions.edges import READ_OUT, Part, reading_parts, writing_parts
 from icl_interp.models.hooked import HookedModel
 from icl_interp.provenance import generator
 
@@ -24,44 +24,38 @@ def why_no_sum(model: HookedModel, tokens: Tensor) -> str | None:
     * an edit of what one part writes reaches the stream as it is, and
     * an edit of what one part reads reaches the stream by what this part writes alone.
 
-    Where hook points of writers were not named, there is nothing to try. Those of readers are
-    tried where all were named.
+    Where the hook point of a writer or of the last stream was not named, there is nothing to try.
+    Those of readers are tried that were named.
 
     Args:
         model: an adapted module, whose sizes are known.
-        tokens: two prompts at least.
+        tokens: of any prompts.
     """
     writers = writing_parts(model)
     readers = reading_parts(model)
-    *others, last = readers
-    if not _named(model, [*writers.values(), readers[last]]):
+    kept = {name: part for name, part in readers.items() if part.hook in model.hook_dict}
+    named = [part.hook in model.hook_dict for part in writers.values()]
+    if READ_OUT not in kept or not all(named):
         return None
-    if not _named(model, [readers[name] for name in others]):
-        others = []
-    kept = {name: readers[name] for name in [*others, last]}
     trial = _Trial(model, tokens, writers, kept)
     for name in kept:
         if trial.gap_moves(trial.before, name):
             return _unlike(name, readers[name])
-    return _by_edits(trial, last)
+    return _by_edits(trial)
 
 
-def _by_edits(trial: "_Trial", last: str) -> str | None:
+def _by_edits(trial: "_Trial") -> str | None:
     """What an edit of each part shows. What reaches no output cannot be edited, and says so."""
     for part in trial.writers.values():
-        if trial.is_used(part) and trial.gap_moves(trial.edited(part), last):
+        if trial.is_used(part) and trial.gap_moves(trial.edited(part), READ_OUT):
             return f"an edit at {part.hook} reaches the stream otherwise than as it is"
     for name, part in trial.readers.items():
-        if name == last or not trial.is_used(part):
+        if name == READ_OUT or not trial.is_used(part):
             continue
         found = trial.edited(part)
-        if trial.gap_moves(found, last) or trial.others_move(found, name):
+        if trial.gap_moves(found, READ_OUT) or trial.others_move(found, name):
             return f"an edit at {part.hook} reaches more than what {name} reads"
     return None
-
-
-def _named(model: HookedModel, parts: Collection[Part]) -> bool:
-    return all(part.hook in model.hook_dict for part in parts)
 
 
 def _unlike(name: str, part: Part) -> str:
@@ -78,7 +72,8 @@ class _Trial:
         self, model: Any, tokens: Tensor, writers: dict[str, Part], readers: dict[str, Part]
     ) -> None:
         self.model = model
-        self.tokens = tokens
+        # Others are run beside them, so that prompts differ.
+        self.tokens = [tokens, -tokens - 1]
         self.writers = writers
         self.readers = readers
         self.hooks = list({part.hook for part in [*writers.values(), *readers.values()]})
@@ -93,22 +88,23 @@ class _Trial:
         return self._run([(part.hook, self._adding(part))])
 
     def _run(self, edits: list[tuple[str, Callable[..., Tensor]]]) -> Values:
-        found: Values = {}
+        found: dict[str, list[Tensor]] = {name: [] for name in self.hooks}
 
         def keep(t: Tensor, hook: Any) -> None:
-            found[hook.name] = t.detach().double()
+            found[hook.name].append(t.detach().double())
 
         # What an edit leaves is kept: it comes first.
         reading = [(name, keep) for name in self.hooks]
         with torch.no_grad(), self.model.hooks(fwd_hooks=[*edits, *reading]):
-            self.model(self.tokens)
-        return found
+            for tokens in self.tokens:
+                self.model(tokens)
+        return {name: torch.cat(parts) for name, parts in found.items()}
 
     def _adding(self, part: Part) -> Callable[..., Tensor]:
         def add(t: Tensor, hook: Any) -> Tensor:
             own = part.of(t)
             noise = torch.randn(own.shape, generator=generator(0, "adapters/sums")).to(t)
-            change = noise * own.std()
+            change = noise * (float(own.abs().max()) or 1.0)
             if part.head is None:
                 return t + change
             edited = t.clone()

@@ -173,13 +173,8 @@ def _moves_of_some(
 
 def gradients(model: HookedModel, tokens: Float[Tensor, "batch token d_in"]) -> dict[str, Tensor]:
     """Of the prediction of each prompt with respect to what readers read, by hook."""
-    names = set()
-    for part in readers(model).values():
-        names.add(part.hook)
+    names = list(dict.fromkeys(part.hook for part in readers(model).values()))
     _, cache = model.run_with_cache(
-        tokens,
-        names_filter=lambda name: name in names,
-        incl_bwd=True,
-        number=lambda out: out[:, -1, 0].sum(),
+        tokens, names_filter=names, incl_bwd=True, number=lambda out: out[:, -1, 0].sum()
     )
     return {name: cache[f"{name}_grad"] for name in names}

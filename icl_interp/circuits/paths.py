@@ -184,7 +184,8 @@ def _pairs(given: Any, model: HookedModel) -> list[tuple[str, str]]:
             )
         writer, reader = pair
         part_in(writer, writers(model), "writer")
-        part_in(reader, readers(model), "reader")
+        target = part_in(reader, readers(model), "reader")
+        model.check_hooks([target.hook])
         found.append((writer, reader))
     if not found:
         raise InputError("pairs must name at least one path (writer, reader), but there are none")

@@ -52,9 +52,8 @@ def writers(model: HookedModel) -> dict[str, Part]:
     (['read-in', 'head 0.0', 'head 0.1', 'MLP 0'], ['head 0.0 q', 'head 0.1 q'], \
 ['MLP 0', 'read-out'])
     """
-    found = writing_parts(model)
-    _check_sum(model, found)
-    return found
+    _check_sum(model)
+    return writing_parts(model)
 
 
 def writing_parts(model: HookedModel) -> dict[str, Part]:
@@ -83,9 +82,8 @@ def readers(model: HookedModel) -> dict[str, Part]:
     >>> list(readers(HookedTransformer(config)))
     ['head 0.0 q', 'head 0.0 k', 'head 0.0 v', 'read-out']
     """
-    found = reading_parts(model)
-    _check_sum(model, found)
-    return found
+    _check_sum(model)
+    return reading_parts(model)
 
 
 def reading_parts(model: HookedModel) -> dict[str, Part]:
@@ -117,10 +115,13 @@ def edges_of(model: HookedModel) -> list[tuple[str, str]]:
     >>> [edge for edge in edges_of(HookedTransformer(config)) if edge[0] == "head 0.0"]
     [('head 0.0', 'read-out')]
     """
+    sources = writers(model)
+    targets = readers(model)
+    model.check_hooks([part.hook for part in targets.values()])
     return [
         (writer, reader)
-        for writer, source in writers(model).items()
-        for reader, target in readers(model).items()
+        for writer, source in sources.items()
+        for reader, target in targets.items()
         if source.depth < target.depth
     ]
 
@@ -144,9 +145,11 @@ def n_heads(model: HookedModel) -> int:
         return 1
 
 
-def _check_sum(model: HookedModel, parts: Mapping[str, Part]) -> None:
+def _check_sum(model: HookedModel) -> None:
     if not isinstance(model, HookedTransformer):
-        model.check_hooks([part.hook for part in parts.values()])
+        # What is not read need not have been named, but whether a stream is a sum, all writers say.
+        of_sum = [*writing_parts(model).values(), reading_parts(model)[READ_OUT]]
+        model.check_hooks([part.hook for part in of_sum])
         if model.no_sum:
             raise InputError(
                 "edges need a stream that is the sum of what parts write, but of this adapted "

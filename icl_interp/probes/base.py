@@ -257,8 +257,8 @@ def held(checkpoint: Any, what: str) -> tuple[HookedModel, Encoding]:
         model, encoding = resolve(checkpoint, None)
     if model is None or encoding is None:
         raise InputError(
-            f"{what} needs a checkpoint, of icl_interp.load, or what icl_interp.adapt gives, but got "
-            f"{shown(checkpoint)}"
+            f"{what} needs a checkpoint, of icl_interp.load, or what icl_interp.adapt gives, but "
+            f"got {shown(checkpoint)}"
         )
     if isinstance(model, HookedTransformer):
         check_finite(model.named_parameters(), what)
