@@ -1,5 +1,7 @@
 """A `HookedTransformer` that is adapted as any other module, by its own hook points."""
 
+from dataclasses import replace
+
 import icl_interp
 from icl_interp.adapters import Place
 
@@ -10,7 +12,7 @@ OF_ATTENTION = (
 OF_MLP = ("hook_mlp_in", "hook_mlp_out")
 
 
-def adapted(model, example, encoding="interleaved", task=None, without=(), **change):
+def adapted(model, example, encoding="interleaved", task=None, without=(), more=(), **change):
     """It with every hook point that tools ask for, but for some, at its own places or others.
 
     Args:
@@ -19,19 +21,19 @@ def adapted(model, example, encoding="interleaved", task=None, without=(), **cha
         encoding: how it reads prompts.
         task: what prompts are drawn from.
         without: what names of hook points that are left out contain.
+        more: further hook points of each block, by their names in a block.
         change: places of hook points in all blocks, by their names in a block, with "__" for ".":
             `hook_mlp_in="blocks.{i}.hook_resid_mid"`, or a `Place`.
     """
     cfg = model.cfg
     layers = range(cfg.n_layers)
-    kinds = [*OF_ATTENTION] * (not cfg.mlp_only) + [*OF_MLP] * (not cfg.attn_only)
+    kinds = [*OF_ATTENTION] * (not cfg.mlp_only) + [*OF_MLP] * (not cfg.attn_only) + [*more]
     points = {}
     for i in layers:
         for name in kinds:
             place = change.get(name.replace(".", "__"), f"blocks.{{i}}.{name}")
             if isinstance(place, Place):
-                given = vars(place) | {"module": place.module.format(i=i)}
-                points[f"blocks.{i}.{name}"] = Place(**given)
+                points[f"blocks.{i}.{name}"] = replace(place, module=place.module.format(i=i))
             else:
                 points[f"blocks.{i}.{name}"] = place.format(i=i)
     patterns = [] if cfg.mlp_only else [f"blocks.{i}.attn.hook_pattern" for i in layers]
