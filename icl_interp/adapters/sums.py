@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_interp.interventions.edges import READ_OUT, Part, reading_parts, writing_parts
 from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import READ_OUT, Part, reading_parts, writing_parts
 from icl_interp.provenance import generator
 
 SAME = 1e-4  # of the largest number that goes into a sum
@@ -33,9 +33,12 @@ def why_no_sum(model: HookedModel, tokens: Tensor) -> str | None:
     """
     writers = writing_parts(model)
     readers = reading_parts(model)
-    kept = {name: part for name, part in readers.items() if part.hook in model.hook_dict}
-    named = [part.hook in model.hook_dict for part in writers.values()]
-    if READ_OUT not in kept or not all(named):
+    kept = dict(readers)
+    for name, part in readers.items():
+        if part.hook not in model.hook_dict:
+            del kept[name]
+    hooks = set(map(_hook, writers.values()))
+    if READ_OUT not in kept or not hooks <= set(model.hook_dict):
         return None
     trial = _Trial(model, tokens, writers, kept)
     for name in kept:
@@ -58,6 +61,10 @@ def _by_edits(trial: "_Trial") -> str | None:
     return None
 
 
+def _hook(part: Part) -> str:
+    return part.hook
+
+
 def _unlike(name: str, part: Part) -> str:
     return (
         f"at {part.hook} there is something else than the sum of blocks.0.hook_resid_pre and of "
@@ -76,29 +83,37 @@ class _Trial:
         self.tokens = [tokens, -tokens - 1]
         self.writers = writers
         self.readers = readers
-        self.hooks = list({part.hook for part in [*writers.values(), *readers.values()]})
+        parts = [*writers.values(), *readers.values()]
+        self.hooks = set(map(_hook, parts))
         self.before = self._run([])
 
     def is_used(self, part: Part) -> bool:
         """Whether an edit of a part can be made."""
-        return {spot.name: spot.used for spot in self.model.spots}[part.hook]
+        for spot in self.model.spots:
+            if spot.name == part.hook:
+                return spot.used
+        return False
 
     def edited(self, part: Part) -> Values:
         """What hook points hold when random numbers are added to one part."""
         return self._run([(part.hook, self._adding(part))])
 
-    def _run(self, edits: list[tuple[str, Callable[..., Tensor]]]) -> Values:
-        found: dict[str, list[Tensor]] = {name: [] for name in self.hooks}
+    def _run(self, edits: list[tuple[str, Any]]) -> Values:
+        found: Values = {}
 
         def keep(t: Tensor, hook: Any) -> None:
-            found[hook.name].append(t.detach().double())
+            now = t.detach().double()
+            before = found.get(hook.name)
+            found[hook.name] = now if before is None else torch.cat([before, now])
 
         # What an edit leaves is kept: it comes first.
-        reading = [(name, keep) for name in self.hooks]
-        with torch.no_grad(), self.model.hooks(fwd_hooks=[*edits, *reading]):
+        hooks = list(edits)
+        for name in self.hooks:
+            hooks.append((name, keep))
+        with torch.no_grad(), self.model.hooks(fwd_hooks=hooks):
             for tokens in self.tokens:
                 self.model(tokens)
-        return {name: torch.cat(parts) for name, parts in found.items()}
+        return found
 
     def _adding(self, part: Part) -> Callable[..., Tensor]:
         def add(t: Tensor, hook: Any) -> Tensor:
@@ -116,23 +131,28 @@ class _Trial:
     def gap_moves(self, found: Values, reader: str) -> bool:
         """Whether what is read, less what is written before, differs between prompts."""
         part = self.readers[reader]
-        written = [one.of(found[one.hook]) for one in self.writers.values()]
-        depths = [one.depth for one in self.writers.values()]
-        before = [one for one, depth in zip(written, depths, strict=True) if depth < part.depth]
         read = part.of(found[part.hook])
-        if any(one.shape != read.shape for one in before):
-            return True
-        gap = read - torch.stack(before).sum(0)
-        size = max(float(one.abs().max()) for one in [read, *before])
+        gap = read.clone()
+        size = float(read.abs().max())
+        for writer in self.writers.values():
+            if writer.depth >= part.depth:
+                continue
+            written = writer.of(found[writer.hook])
+            if written.shape != read.shape:
+                return True
+            gap -= written
+            size = max(size, float(written.abs().max()))
         return not float((gap - gap[:1]).abs().max()) <= SAME * size
 
     def others_move(self, found: Values, reader: str) -> bool:
         """Whether an edit of one reader moves what others beside it read or write."""
         edited = self.readers[reader]
-        beside = [part for name, part in self.readers.items() if name != reader]
-        beside += [part for part in self.writers.values() if part.head != edited.head]
-        for part in beside:
-            if part.depth != edited.depth:
+        own = [edited]
+        for part in self.writers.values():
+            if part.head == edited.head:
+                own.append(part)
+        for part in [*self.readers.values(), *self.writers.values()]:
+            if part.depth != edited.depth or part in own:
                 continue
             was = part.of(self.before[part.hook])
             now = part.of(found[part.hook])

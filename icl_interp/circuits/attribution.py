@@ -173,7 +173,10 @@ def _moves_of_some(
 
 def gradients(model: HookedModel, tokens: Float[Tensor, "batch token d_in"]) -> dict[str, Tensor]:
     """Of the prediction of each prompt with respect to what readers read, by hook."""
-    names = list(dict.fromkeys(part.hook for part in readers(model).values()))
+    names = []
+    for part in readers(model).values():
+        if part.hook not in names:
+            names.append(part.hook)
     _, cache = model.run_with_cache(
         tokens, names_filter=names, incl_bwd=True, number=lambda out: out[:, -1, 0].sum()
     )

@@ -13,16 +13,9 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, several, shown, unknown
 from icl_interp.interventions.base import Hook, Intervention, intervene
-from icl_interp.interventions.edges import (
-    Part,
-    PutEdges,
-    edges_of,
-    part_in,
-    readers,
-    writers,
-    written,
-)
+from icl_interp.interventions.edges import PutEdges, edges_of, part_in, readers, writers, written
 from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import Part
 from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
 

@@ -14,8 +14,9 @@ from icl_interp.circuits.nodes import Ablated, Circuit, Edge
 from icl_interp.circuits.shares import interval_columns
 from icl_interp.errors import InputError, real, whole
 from icl_interp.interventions.base import mean_activations
-from icl_interp.interventions.edges import READ_IN, READ_OUT, edges_of, readers, writers, written
+from icl_interp.interventions.edges import edges_of, readers, writers, written
 from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import READ_IN, READ_OUT
 from icl_interp.models.transformer import chunks, model_in
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap

@@ -7,7 +7,6 @@ before it wrote, and biases. So one term of that sum can be replaced for one rea
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,27 +15,8 @@ from torch import Tensor
 from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Hook, Intervention, reference
 from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import READ_OUT, Part, reading_parts, writing_parts
 from icl_interp.models.transformer import HookedTransformer
-
-READ_IN, READ_OUT = "read-in", "read-out"
-
-
-class Part(NamedTuple):
-    """A writer or a reader.
-
-    Attributes:
-        hook: where its activation passes.
-        head: which of the heads at that hook; None where there is one part.
-        depth: of sublayers that come before it: a reader reads the writers of less depth.
-    """
-
-    hook: str
-    head: int | None
-    depth: int
-
-    def of(self, activation: Float[Tensor, "batch token *part"]) -> Float[Tensor, "batch token _"]:
-        """Its own activation out of all at the hook."""
-        return activation if self.head is None else activation[:, :, self.head]
 
 
 def writers(model: HookedModel) -> dict[str, Part]:
@@ -56,20 +36,6 @@ def writers(model: HookedModel) -> dict[str, Part]:
     return writing_parts(model)
 
 
-def writing_parts(model: HookedModel) -> dict[str, Part]:
-    """What would write to the stream, were it a sum: see `writers`."""
-    cfg = model.cfg
-    found = {READ_IN: Part("blocks.0.hook_resid_pre", None, -1)}
-    for i in range(cfg.n_layers):
-        if "attn" in model.sublayer_kinds:
-            for head in range(n_heads(model)):
-                part = Part(f"blocks.{i}.attn.hook_result", head, 2 * i)
-                found[f"head {i}.{head}"] = part
-        if "mlp" in model.sublayer_kinds:
-            found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_out", None, 2 * i + 1)
-    return found
-
-
 def readers(model: HookedModel) -> dict[str, Part]:
     """What reads the stream, by name, in its order.
 
@@ -86,23 +52,6 @@ def readers(model: HookedModel) -> dict[str, Part]:
     return reading_parts(model)
 
 
-def reading_parts(model: HookedModel) -> dict[str, Part]:
-    """What would read the stream, were it a sum: see `readers`."""
-    cfg = model.cfg
-    found = {}
-    for i in range(cfg.n_layers):
-        if "attn" in model.sublayer_kinds:
-            for letter in "qkv":
-                for head in range(n_heads(model)):
-                    part = Part(f"blocks.{i}.hook_{letter}_input", head, 2 * i)
-                    found[f"head {i}.{head} {letter}"] = part
-        if "mlp" in model.sublayer_kinds:
-            found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_in", None, 2 * i + 1)
-    last = max(cfg.n_layers - 1, 0)
-    found[READ_OUT] = Part(f"blocks.{last}.hook_resid_post", None, 2 * cfg.n_layers)
-    return found
-
-
 def edges_of(model: HookedModel) -> list[tuple[str, str]]:
     """All pairs of a writer and a reader that reads it.
 
@@ -117,7 +66,8 @@ def edges_of(model: HookedModel) -> list[tuple[str, str]]:
     """
     sources = writers(model)
     targets = readers(model)
-    model.check_hooks([part.hook for part in targets.values()])
+    for target in targets.values():
+        model.check_hooks([target.hook])
     return [
         (writer, reader)
         for writer, source in sources.items()
@@ -137,19 +87,11 @@ def part_in(name: str, parts: Mapping[str, Part], what: str) -> Part:
     return parts[name]
 
 
-def n_heads(model: HookedModel) -> int:
-    """Heads of a layer; one, to ask for its hook by name, where nobody named any of a module."""
-    try:
-        return model.cfg.n_heads
-    except InputError:
-        return 1
-
-
 def _check_sum(model: HookedModel) -> None:
     if not isinstance(model, HookedTransformer):
         # What is not read need not have been named, but whether a stream is a sum, all writers say.
-        of_sum = [*writing_parts(model).values(), reading_parts(model)[READ_OUT]]
-        model.check_hooks([part.hook for part in of_sum])
+        for part in [*writing_parts(model).values(), reading_parts(model)[READ_OUT]]:
+            model.check_hooks([part.hook])
         if model.no_sum:
             raise InputError(
                 "edges need a stream that is the sum of what parts write, but of this adapted "
