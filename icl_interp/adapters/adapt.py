@@ -15,12 +15,13 @@ from icl_interp.errors import InputError, several, shown
 from icl_interp.models import tokens as encodings
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import generator
+from icl_interp.tasks.base import Task
 
 Named = str | Place
 N_PROMPTS = 2  # of the trial
 N_POINTS = 4
 # What an adapted module has under these names is no hook point.
-RESERVED = ("module", "spots", "readout", "call", "unembed", "distributions", "hook_dict")
+RESERVED = ("task", "module", "spots", "readout", "call", "unembed", "distributions", "hook_dict")
 
 
 def adapt(
@@ -35,6 +36,7 @@ def adapt(
     readout: Sequence[str] = (),
     call: Callable[[nn.Module, Tensor], Tensor] | None = None,
     example: Float[Tensor, "batch token d_in"] | None = None,
+    task: Task | None = None,
 ) -> Adapted:
     """A module as it is, with hook points where its submodules play their part.
 
@@ -51,7 +53,8 @@ def adapt(
             or (batch, token). In evaluation mode.
         encoding: how it reads prompts, by object or by name.
         residual: the residual stream before the first block and after each of them, so one more
-            than there are blocks: `blocks.0.hook_resid_pre`, then `blocks.i.hook_resid_post`.
+            than there are blocks: `blocks.0.hook_resid_pre`, then `blocks.i.hook_resid_post`. What
+            leaves a block enters the next one, so it is `blocks.i.hook_resid_pre` there, too.
         norms: what divides by a scale: `NAME.hook_scale`, with a name of our own ("ln_final") where
             a mapping gives one, and else the submodule's.
         patterns: attention weights (batch, head, query, key) of each layer, for
@@ -62,6 +65,7 @@ def adapt(
             `LogitLens`.
         call: runs the module on tokens, where `module(tokens)` does not: `(module, tokens)`.
         example: tokens for the trial. By default random ones, as wide as the first `nn.Linear`.
+        task: what prompts are drawn from, where a tool draws them: `circuits.circuit` needs one.
 
     Raises:
         InputError: a submodule that does not exist, or whatever the trial refuses.
@@ -74,6 +78,8 @@ def adapt(
     >>> found["logit_lens.prediction"].sizes["depth"]
     2
     """
+    if task is not None and not isinstance(task, Task):
+        raise InputError(f"task must be a task, of icl_interp.tasks, but got {shown(task)}")
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes a torch module, but got {shown(module)}")
     # Hook points, and where each is.
@@ -93,7 +99,7 @@ def adapt(
     parts = several(readout, "readout")
     for part in parts:
         Place.of(part).within(module)
-    model = Adapted(module, encodings.named(encoding), spots, parts, call)
+    model = Adapted(module, encodings.named(encoding), spots, parts, call, task)
     settle(model, _example(model) if example is None else example.to(model.numbers))
     return model
 
@@ -108,7 +114,7 @@ def _named(
     """Places by the names of their hook points."""
     # By layer.
     found = _stream(residual)
-    n_blocks = len(found) - 1
+    n_blocks = len(found) // 2
     further: dict[str, Place] = {}
     for kind, given in (("pattern", patterns), ("attn_scores", scores)):
         places = several(given, kind)
@@ -141,8 +147,10 @@ def _stream(residual: Sequence[Named]) -> dict[str, Place]:
         )
     found: dict[str, Place] = {}
     for i, place in enumerate(places):
-        name = f"blocks.{i - 1}.hook_resid_post" if i else "blocks.0.hook_resid_pre"
-        found[name] = place
+        if i:
+            found[f"blocks.{i - 1}.hook_resid_post"] = place
+        if i < len(places) - 1:
+            found[f"blocks.{i}.hook_resid_pre"] = place
     return found
 
 

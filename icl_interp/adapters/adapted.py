@@ -24,6 +24,11 @@ GIVEN_BY = {
     "hook_pattern": "patterns=[...]",
     "hook_attn_scores": "scores=[...]",
 }
+# How hook points of a kind of sublayer are called, after their block.
+OF_SUBLAYERS = {
+    "attn": ("attn.", "hook_attn_out", "hook_q_input", "hook_k_input", "hook_v_input"),
+    "mlp": ("mlp.", "hook_mlp_in", "hook_mlp_out"),
+}
 
 
 class Lacks(InputError, AttributeError):
@@ -55,10 +60,14 @@ class Sizes:
     heads: int | None = None
     has_norms: bool = False
 
+    # Whether a norm stands before a sublayer nobody says, so what it reads is asked for by name.
+    sublayers_read_normed = True
     # Contexts are not kept: each query is run with the whole of its prompt.
     query_is_unseen = False
+    # What was named of attention and MLPs, `Adapted.sublayer_kinds` says.
     mlp_only = False
     attn_only = False
+    keys = None
     position_weights = None
 
     @property
@@ -127,7 +136,7 @@ class Adapted(HookedModel):
         module: what runs. encoding: how it reads prompts.
         spots: its hook points. readout: names of the submodules that make predictions of the
             stream, in their order.
-        call: runs the module on tokens.
+        call: runs the module on tokens. task: what its prompts are drawn from.
 
     Attributes:
         module: the module.
@@ -145,6 +154,7 @@ class Adapted(HookedModel):
         spots: Sequence[Spot],
         readout: Sequence[str] = (),
         call: Callable[..., Any] | None = None,
+        task: Any = None,
     ) -> None:
         super().__init__()
         self.module = module
@@ -152,6 +162,7 @@ class Adapted(HookedModel):
         self.spots = list(spots)
         self.readout = tuple(readout)
         self.call = call
+        self.task = task
         self.distributions = True
         self.hook_dict = {spot.name: spot.point for spot in spots}
         self.mod_dict = dict(self.hook_dict)
@@ -283,9 +294,34 @@ class Adapted(HookedModel):
             return None
         return "its attention weights do not add up to 1, so they have no entropy"
 
+    @property
+    def sublayer_kinds(self) -> tuple[str, ...]:
+        """The kinds of sublayers that hook points were named of: "attn" and "mlp".
+
+        Both where there is none, so that the hook points which a tool asks for are missed by name.
+        """
+        parts = [name.split(".", 2)[2] for name in self.hook_dict if name.startswith("blocks.")]
+        found = []
+        for kind, beginnings in OF_SUBLAYERS.items():
+            if any(part.startswith(beginnings) for part in parts):
+                found.append(kind)
+        return tuple(found) or tuple(OF_SUBLAYERS)
+
     def widest(self, n_tokens: int) -> int:
         """Numbers in the widest activation of a prompt, told from a trial."""
         return n_tokens * max(self.cfg.widest, (self.cfg.heads or 0) * n_tokens)
+
+    def _with_gradients(
+        self, args: tuple[Any, ...], names_filter: Any, number: Any, kwargs: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        out, cache = super()._with_gradients(args, names_filter, number, kwargs)
+        for name in self.hook_dict:
+            if name in cache and f"{name}_grad" not in cache:
+                raise InputError(
+                    f"no gradient reaches {name}: the module does not go on with what is there, "
+                    "or not by functions that torch differentiates"
+                )
+        return out, cache
 
     def check_hooks(self, requested: HookName | Sequence[HookName] | None) -> None:
         """Refuse a hook that nobody named, and say how it is given.

@@ -11,13 +11,17 @@ from torch import Tensor, nn
 from icl_interp.adapters import norms
 from icl_interp.adapters.adapted import Adapted, Sizes
 from icl_interp.adapters.spots import NormSpot, Spot
+from icl_interp.adapters.sums import why_no_sum
 from icl_interp.errors import InputError
 
 SAME = 1e-5  # of the largest number, in float32
+BY_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z")
+STREAM_BY_HEAD = ("hook_result", "hook_q_input", "hook_k_input", "hook_v_input")
 AXES = {
     "hook_pattern": "(batch, head, query, key)",
     "hook_attn_scores": "(batch, head, query, key)",
-    "hook_z": "(batch, token, head, d_head)",
+    **dict.fromkeys(BY_HEAD, "(batch, token, head, d_head)"),
+    **dict.fromkeys(STREAM_BY_HEAD, "(batch, token, head, width)"),
 }
 STREAM = "(batch, token, width)"
 
@@ -65,6 +69,7 @@ def settle(model: Adapted, tokens: Tensor) -> None:
         heads=_heads(seen.values),
         has_norms=bool(model.norms),
     )
+    model.no_sum = why_no_sum(model, tokens)
     if model.readout:
         _check_readout(model, seen)
 
@@ -153,8 +158,11 @@ def _check_shapes(model: Adapted, values: dict[str, Tensor], tokens: Tensor) -> 
             continue
         if last in ("hook_pattern", "hook_attn_scores"):
             fits = len(shape) == 4 and (shape[0], *shape[2:]) == (n, n_tokens, n_tokens)
-        elif last == "hook_z":
+        elif last in BY_HEAD:
             fits = len(shape) == 4 and shape[:2] == (n, n_tokens)
+        elif last in STREAM_BY_HEAD:
+            fits = len(shape) == 4 and shape[:2] == (n, n_tokens)
+            fits = fits and width in (None, shape[3])
         else:
             fits = len(shape) == 3 and shape[:2] == (n, n_tokens)
             if last.startswith("hook_resid"):
@@ -223,7 +231,7 @@ def _heads(values: dict[str, Tensor]) -> int | None:
     for name, value in values.items():
         if name.endswith("hook_pattern"):
             counts.append(value.shape[1])
-        if name.endswith("hook_z"):
+        if name.rpartition(".")[2] in (*BY_HEAD, *STREAM_BY_HEAD):
             counts.append(value.shape[2])
     if len(set(counts)) > 1:
         raise InputError(

@@ -12,7 +12,7 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Intervention, intervene
-from icl_interp.interventions.patching import AXES, Where, hook_of
+from icl_interp.interventions.patching import AXES, Where, hooks_of, sizes_of
 from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
 
@@ -97,12 +97,10 @@ def patch_activations(
     model = model_in(checkpoint)
     clean = tokens_in(contrast.clean, checkpoint)
     corrupted = tokens_in(contrast.corrupted, checkpoint)
-    sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
-    names = [hook_of(activation, layer) for layer in range(model.cfg.n_layers)]
-    model.check_hooks(names)
+    names = hooks_of(activation, model)
     way = Way.of(checkpoint, contrast)
-    axes: tuple[str, ...] = ("layer", *by)
-    places = list(product(*(range(sizes[name]) for name in axes)))
+    sizes = sizes_of(model, by, clean.shape[1])
+    places = list(product(*map(range, sizes.values())))
     parts = []
     for rows in chunks(model, len(clean), clean.shape[1]):
         with torch.no_grad():
@@ -115,7 +113,7 @@ def patch_activations(
                 found.append(_at_query(model, corrupted[rows]))
         parts.append(torch.stack(found))
     columns: dict[str, Sequence[int]] = {}
-    for name, indices in zip(axes, zip(*places, strict=True), strict=True):
+    for name, indices in zip(sizes, zip(*places, strict=True), strict=True):
         columns[name] = indices
     return share_table(columns, torch.cat(parts, dim=1), way, seed=seed)
 

@@ -15,7 +15,8 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import unknown, whole
 from icl_interp.interventions.edges import edges_of, readers, written
-from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
 from icl_interp.results import make_array
 
@@ -130,7 +131,7 @@ def attribute_edges(
 
 @fast()
 def estimated_moves(
-    model: HookedTransformer,
+    model: HookedModel,
     clean: Float[Tensor, "batch token d_in"],
     corrupted: Float[Tensor, "batch token d_in"],
     method: str = "first order",
@@ -146,7 +147,7 @@ def estimated_moves(
 
 
 def _moves_of_some(
-    model: HookedTransformer, clean: Tensor, corrupted: Tensor, method: str
+    model: HookedModel, clean: Tensor, corrupted: Tensor, method: str
 ) -> Float[Tensor, "edge batch"]:
     """The same for prompts that are run at once."""
     steps = torch.zeros(1)
@@ -170,17 +171,13 @@ def _moves_of_some(
     return torch.stack(found).double().cpu()
 
 
-def gradients(
-    model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"]
-) -> dict[str, Tensor]:
+def gradients(model: HookedModel, tokens: Float[Tensor, "batch token d_in"]) -> dict[str, Tensor]:
     """Of the prediction of each prompt with respect to what readers read, by hook."""
-    names = set()
+    names = []
     for part in readers(model).values():
-        names.add(part.hook)
+        if part.hook not in names:
+            names.append(part.hook)
     _, cache = model.run_with_cache(
-        tokens,
-        names_filter=lambda name: name in names,
-        incl_bwd=True,
-        number=lambda out: out[:, -1, 0].sum(),
+        tokens, names_filter=names, incl_bwd=True, number=lambda out: out[:, -1, 0].sum()
     )
     return {name: cache[f"{name}_grad"] for name in names}

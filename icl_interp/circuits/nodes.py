@@ -15,7 +15,9 @@ from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.interventions.edges import PutEdges
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
-from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.interventions.patching import hooks_of
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
 from icl_interp.prompts import Prompts, as_numbers
 
@@ -72,7 +74,7 @@ class Ablated:
         means: by writer, for edges: `(1, token, d_model)`.
     """
 
-    model: HookedTransformer
+    model: HookedModel
     tokens: Float[Tensor, "batch token d_in"]
     truth: Float[Tensor, " batch"]
     heads: AblateHeads | None
@@ -92,11 +94,13 @@ class Ablated:
         truth = as_numbers(prompts.ys)[:, -1].double()
         heads = None
         mlps = None
-        if not model.cfg.mlp_only:
+        if "attn" in model.sublayer_kinds:
+            hooks_of("z", model)  # refuses by name what nobody named
             layers = range(model.cfg.n_layers)
             every = [(i, h) for i in layers for h in range(model.cfg.n_heads)]
             heads = AblateHeads.measure(model, tokens, *every)
-        if not model.cfg.attn_only:
+        if "mlp" in model.sublayer_kinds:
+            hooks_of("mlp_out", model)
             mlps = MeanOutputs.measure(model, tokens, sublayers(model, "mlp"))
         return cls(model, tokens, truth, heads, mlps)
 

@@ -13,16 +13,10 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, several, shown, unknown
 from icl_interp.interventions.base import Hook, Intervention, intervene
-from icl_interp.interventions.edges import (
-    Part,
-    PutEdges,
-    edges_of,
-    part_in,
-    readers,
-    writers,
-    written,
-)
-from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.interventions.edges import PutEdges, edges_of, part_in, readers, writers, written
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import Part
+from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
 
 
@@ -38,7 +32,7 @@ class PutParts(Intervention):
     parts: Sequence[Part]
     values: Sequence[Float[Tensor, "batch token d_model"]]
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One a part."""
         found: list[Hook] = []
         for part, value in zip(self.parts, self.values, strict=True):
@@ -60,7 +54,7 @@ def _putting(part: Part, value: Tensor) -> Any:
 @fast()
 @torch.no_grad()
 def path_predictions(
-    model: HookedTransformer,
+    model: HookedModel,
     clean: Float[Tensor, "batch token d_in"],
     corrupted: Float[Tensor, "batch token d_in"],
     pairs: Sequence[tuple[str, str]],
@@ -92,7 +86,7 @@ def path_predictions(
 
 
 def _of_some(
-    model: HookedTransformer,
+    model: HookedModel,
     clean: Tensor,
     corrupted: Tensor,
     pairs: Sequence[tuple[str, str]],
@@ -172,7 +166,7 @@ def patch_paths(
     return share_table(names, out, way, seed=seed)
 
 
-def _pairs(given: Any, model: HookedTransformer) -> list[tuple[str, str]]:
+def _pairs(given: Any, model: HookedModel) -> list[tuple[str, str]]:
     """Pairs of names that the model has."""
     found = []
     for pair in several(given, "pairs"):
@@ -183,7 +177,8 @@ def _pairs(given: Any, model: HookedTransformer) -> list[tuple[str, str]]:
             )
         writer, reader = pair
         part_in(writer, writers(model), "writer")
-        part_in(reader, readers(model), "reader")
+        target = part_in(reader, readers(model), "reader")
+        model.check_hooks([target.hook])
         found.append((writer, reader))
     if not found:
         raise InputError("pairs must name at least one path (writer, reader), but there are none")

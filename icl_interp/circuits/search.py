@@ -14,8 +14,10 @@ from icl_interp.circuits.nodes import Ablated, Circuit, Edge
 from icl_interp.circuits.shares import interval_columns
 from icl_interp.errors import InputError, real, whole
 from icl_interp.interventions.base import mean_activations
-from icl_interp.interventions.edges import READ_IN, READ_OUT, edges_of, readers, writers, written
-from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.interventions.edges import edges_of, readers, writers, written
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import READ_IN, READ_OUT
+from icl_interp.models.transformer import chunks, model_in
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_table
@@ -75,12 +77,15 @@ def circuit(
     real(tolerance, "tolerance", 0, above=True)
     whole(n_functions, "n_functions", 8)
     whole(n_random, "n_random", 1)
-    if not hasattr(checkpoint, "task"):
+    task = getattr(checkpoint, "task", None)
+    if task is None:
         raise InputError(
             "a circuit needs a checkpoint with a task, but got a "
-            f"{type(checkpoint).__name__}: icl_interp.load gives one"
+            f"{type(checkpoint).__name__}: icl_interp.load gives one, and icl_interp.adapt takes "
+            "task="
         )
-    task = checkpoint.task
+    if with_edges:
+        edges_of(model_in(checkpoint))  # refuses a model that has none
     tried = task.sample(n_functions, generator(seed, "circuits/search"))
     search = Ablated.measure(checkpoint, tried)
     kept = _parts(search, tolerance)
@@ -279,7 +284,7 @@ def _judged(
     )
 
 
-def edges_between(model: HookedTransformer, kept: Sequence[str]) -> list[Edge]:
+def edges_between(model: HookedModel, kept: Sequence[str]) -> list[Edge]:
     """Edges between some parts, the read-in and the read-out."""
     found = []
     for writer, reader in edges_of(model):

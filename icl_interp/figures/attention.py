@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from icl_interp.adapters.adapted import Sizes
 from icl_interp.analyses.mechanism import token_names
 from icl_interp.errors import InputError, shown, whole
 from icl_interp.figures.files import drawn_by, drawn_in_turn, policy
 from icl_interp.figures.text import markup
+from icl_interp.interventions.patching import hooks_of
 from icl_interp.models import tokens as encodings
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooked import HookedModel
@@ -115,6 +117,7 @@ def attention(
     n_chosen = min(whole(n_prompts, "n_prompts", 0), len(prompts))
     # What would be stored, before anything is run.
     names = token_names(used.kinds(prompts.n_points))
+    hooks_of("pattern", hooked)  # refuses an adapted module whose patterns nobody named
     n_heads = hooked.cfg.n_layers * hooked.cfg.n_heads
     n_weights = (n_chosen + 1) * n_heads * len(names) ** 2
     if n_weights > MOST:
@@ -148,7 +151,7 @@ def drawable(
     heads: Sequence[str],
     weights: Mapping[str, np.ndarray],
     values: Sequence[Sequence[str] | None],
-    cfg: HookedTransformerConfig,
+    cfg: HookedTransformerConfig | Sizes,
 ) -> dict[str, Any]:
     """What the page draws, as plain data.
 
@@ -180,7 +183,7 @@ def drawable(
 
 def _patterns(model: HookedModel, prompts: Prompts, encoding: Encoding) -> np.ndarray:
     """Weights of every prompt: (prompt, head, query, key), the heads of all layers in a row."""
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    names = hooks_of("pattern", model)
     record = Activations(names)
     probe(model, prompts, [record], encoding)
     layers = []
@@ -189,7 +192,7 @@ def _patterns(model: HookedModel, prompts: Prompts, encoding: Encoding) -> np.nd
     return np.concatenate(layers, 1)
 
 
-def _visible(cfg: HookedTransformerConfig, n: int) -> list[str]:
+def _visible(cfg: HookedTransformerConfig | Sizes, n: int) -> list[str]:
     """For each query token a text of 1 and 0: which tokens it sees."""
     sees = np.ones((n, n), dtype=int)
     if cfg.attention_dir == "causal":

@@ -8,7 +8,7 @@ from icl_interp.circuits.attribution import Edges
 from icl_interp.circuits.nodes import Circuit
 from icl_interp.figures.colours import GREY
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Note, Panel, Points
-from icl_interp.interventions.edges import READ_IN, READ_OUT
+from icl_interp.models.parts import READ_IN, READ_OUT
 
 
 def edge_matrix(found: Edges) -> Drawing:

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, shown
 from icl_interp.interventions.base import Hook, Intervention
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
 
 # Activations with an axis of heads before the last one.
 OF_HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
@@ -69,7 +69,7 @@ class Steer(Intervention):
                 f"by must be a finite number, or one for each prompt, but got {shown(self.by)}"
             )
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One."""
         return [(self.at, _edit(model, self.at, self.head, self._moved))]
 
@@ -146,7 +146,7 @@ class ProjectOut(Intervention):
         own = sizes > SMALL * sizes[0]
         return right[own].mT
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One."""
         clear = partial(self._cleared, self.basis)
         return [(self.at, _edit(model, self.at, self.head, clear))]
@@ -161,10 +161,9 @@ class ProjectOut(Intervention):
         return t - along @ basis.mT
 
 
-def _edit(model: HookedTransformer, at: str, head: int | None, change: Change) -> Change:
+def _edit(model: HookedModel, at: str, head: int | None, change: Change) -> Change:
     """A function of an activation that changes all of it, or one head's part."""
-    if at not in model.hook_dict:
-        raise unknown("hook", at, model.hook_dict)
+    model.check_hooks([at])
     kind = at.rpartition(".")[2]
     if kind in NOT_VECTORS:
         raise InputError(f"{at} holds numbers, not vectors, so it has no directions")
@@ -173,8 +172,7 @@ def _edit(model: HookedTransformer, at: str, head: int | None, change: Change) -
         raise InputError(f"{at} has an axis of heads: name one with head=")
     if head is not None and not of_heads:
         raise InputError(f"{at} has no axis of heads: leave head= out")
-    n_heads = model.cfg.n_heads
-    if head is not None and not 0 <= head < n_heads:
+    if head is not None and not 0 <= head < (n_heads := model.cfg.n_heads):
         raise InputError(f"there is no head {shown(head)} at {at}: the model has {n_heads}")
 
     def edit(t: Tensor, hook: object) -> Tensor:

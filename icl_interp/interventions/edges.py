@@ -7,7 +7,6 @@ before it wrote, and biases. So one term of that sum can be replaced for one rea
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,34 +14,17 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Hook, Intervention, reference
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.parts import READ_OUT, Part, reading_parts, writing_parts
 from icl_interp.models.transformer import HookedTransformer
 
-READ_IN, READ_OUT = "read-in", "read-out"
 
-
-class Part(NamedTuple):
-    """A writer or a reader.
-
-    Attributes:
-        hook: where its activation passes.
-        head: which of the heads at that hook; None where there is one part.
-        depth: of sublayers that come before it: a reader reads the writers of less depth.
-    """
-
-    hook: str
-    head: int | None
-    depth: int
-
-    def of(self, activation: Float[Tensor, "batch token *part"]) -> Float[Tensor, "batch token _"]:
-        """Its own activation out of all at the hook."""
-        return activation if self.head is None else activation[:, :, self.head]
-
-
-def writers(model: HookedTransformer) -> dict[str, Part]:
+def writers(model: HookedModel) -> dict[str, Part]:
     """What writes to the stream, by name, in its order.
 
     Raises:
-        InputError: the stream of this model is no sum of what its parts write.
+        InputError: the stream of this model is no sum of what its parts write, or a hook point that
+            was not named of an adapted module.
 
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
@@ -51,23 +33,15 @@ def writers(model: HookedTransformer) -> dict[str, Part]:
 ['MLP 0', 'read-out'])
     """
     _check_sum(model)
-    cfg = model.cfg
-    found = {READ_IN: Part("blocks.0.hook_resid_pre", None, -1)}
-    for i in range(cfg.n_layers):
-        if not cfg.mlp_only:
-            for head in range(cfg.n_heads):
-                part = Part(f"blocks.{i}.attn.hook_result", head, 2 * i)
-                found[f"head {i}.{head}"] = part
-        if not cfg.attn_only:
-            found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_out", None, 2 * i + 1)
-    return found
+    return writing_parts(model)
 
 
-def readers(model: HookedTransformer) -> dict[str, Part]:
+def readers(model: HookedModel) -> dict[str, Part]:
     """What reads the stream, by name, in its order.
 
     Raises:
-        InputError: the stream of this model is no sum of what its parts write.
+        InputError: the stream of this model is no sum of what its parts write, or a hook point that
+            was not named of an adapted module.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> config = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, attn_only=True)
@@ -75,36 +49,29 @@ def readers(model: HookedTransformer) -> dict[str, Part]:
     ['head 0.0 q', 'head 0.0 k', 'head 0.0 v', 'read-out']
     """
     _check_sum(model)
-    cfg = model.cfg
-    found = {}
-    for i in range(cfg.n_layers):
-        if not cfg.mlp_only:
-            for letter in "qkv":
-                for head in range(cfg.n_heads):
-                    part = Part(f"blocks.{i}.hook_{letter}_input", head, 2 * i)
-                    found[f"head {i}.{head} {letter}"] = part
-        if not cfg.attn_only:
-            found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_in", None, 2 * i + 1)
-    last = cfg.n_layers - 1
-    found[READ_OUT] = Part(f"blocks.{last}.hook_resid_post", None, 2 * cfg.n_layers)
-    return found
+    return reading_parts(model)
 
 
-def edges_of(model: HookedTransformer) -> list[tuple[str, str]]:
+def edges_of(model: HookedModel) -> list[tuple[str, str]]:
     """All pairs of a writer and a reader that reads it.
 
     Raises:
-        InputError: the stream of this model is no sum of what its parts write.
+        InputError: the stream of this model is no sum of what its parts write, or a hook point that
+            was not named of an adapted module.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> config = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, attn_only=True)
     >>> [edge for edge in edges_of(HookedTransformer(config)) if edge[0] == "head 0.0"]
     [('head 0.0', 'read-out')]
     """
+    sources = writers(model)
+    targets = readers(model)
+    for target in targets.values():
+        model.check_hooks([target.hook])
     return [
         (writer, reader)
-        for writer, source in writers(model).items()
-        for reader, target in readers(model).items()
+        for writer, source in sources.items()
+        for reader, target in targets.items()
         if source.depth < target.depth
     ]
 
@@ -120,7 +87,18 @@ def part_in(name: str, parts: Mapping[str, Part], what: str) -> Part:
     return parts[name]
 
 
-def _check_sum(model: HookedTransformer) -> None:
+def _check_sum(model: HookedModel) -> None:
+    if not isinstance(model, HookedTransformer):
+        # What is not read need not have been named, but whether a stream is a sum, all writers say.
+        for part in [*writing_parts(model).values(), reading_parts(model)[READ_OUT]]:
+            model.check_hooks([part.hook])
+        if model.no_sum:
+            raise InputError(
+                "edges need a stream that is the sum of what parts write, but of this adapted "
+                f"module {model.no_sum}: name other places, or patch whole activations "
+                "(interventions.patch)"
+            )
+        return
     cfg = model.cfg
     if cfg.normalization_type and cfg.norm_position not in ("pre", "output"):
         raise InputError(
@@ -178,7 +156,7 @@ class PutEdges(Intervention):
     pairs: Sequence[tuple[str, str]]
     values: Mapping[str, Float[Tensor, "batch token d_model"]]
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One at each writer, which remembers, and one at each reader."""
         # A writer is remembered before any reader of it runs.
         sources = writers(model)
@@ -238,7 +216,7 @@ def _fitting(value: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def written(
-    model: HookedTransformer,
+    model: HookedModel,
     tokens: Float[Tensor, "batch token d_in"],
     names: Sequence[str] | None = None,
 ) -> dict[str, Float[Tensor, "batch token d_model"]]:

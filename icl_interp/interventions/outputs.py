@@ -99,12 +99,10 @@ def sublayers(model: HookedModel, kind: str | None = None, layer: int | None = N
     """
     if kind not in (None, "attn", "mlp"):
         raise unknown("kind of sublayer", kind, ("attn", "mlp"))
-    cfg = model.cfg
-    there = {"attn": not cfg.mlp_only, "mlp": not cfg.attn_only}
     return [
         f"blocks.{i}.hook_{name}_out"
-        for i in range(cfg.n_layers)
+        for i in range(model.cfg.n_layers)
         if layer in (None, i)
-        for name, exists in there.items()
-        if exists and kind in (None, name)
+        for name in model.sublayer_kinds
+        if kind in (None, name)
     ]

@@ -103,11 +103,9 @@ def patch(
             f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and "
             f"{tuple(corrupted.shape)}"
         )
-    sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
-    axes = {name: tuple(range(sizes[name])) for name in ("layer", *by)}
-    shape = [sizes[name] for name in axes]
-    names = [hook_of(activation, layer) for layer in axes["layer"]]
-    model.check_hooks(names)
+    names = hooks_of(activation, model)
+    axes = {name: tuple(range(n)) for name, n in sizes_of(model, by, clean.shape[1]).items()}
+    shape = [len(places) for places in axes.values()]
     values: list[float] = []
     places = list(product(*map(range, shape)))
     with torch.no_grad():
@@ -137,6 +135,25 @@ def hook_of(activation: str, layer: int) -> str:
     elif "head" in AXES[activation] and not activation.endswith("_input"):
         part = "attn."
     return f"blocks.{layer}.{part}hook_{activation}"
+
+
+def hooks_of(activation: str, model: HookedModel) -> list[str]:
+    """The full names of an activation's hooks in all layers of a model.
+
+    Raises:
+        InputError: the model does not have one of them, or no layer.
+    """
+    names = [hook_of(activation, layer) for layer in range(max(model.cfg.n_layers, 1))]
+    model.check_hooks(names)
+    return names
+
+
+def sizes_of(model: HookedModel, by: tuple[Where, ...], n_tokens: int) -> dict[str, int]:
+    """How many places there are, by "layer" and the names in `by`, in their order."""
+    sizes = {"layer": model.cfg.n_layers}
+    for name in by:
+        sizes[name] = n_tokens if name == "token" else model.cfg.n_heads
+    return sizes
 
 
 def _number(value: object) -> float:

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.interventions.base import Hook, Intervention
-from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooked import HookedModel
 
 
-def read_by_mlp(cfg: HookedTransformerConfig) -> str:
+def read_by_mlp(cfg: Any) -> str:
     """The hook that shows what the last MLP's first matrix reads: behind its norm, if it has one.
 
+    Of an adapted module, whose norms nobody knows, it is asked for by the name behind a norm.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
     >>> read_by_mlp(HookedTransformerConfig(n_layers=2, d_model=8))
     'blocks.1.ln2.hook_out'
     """

@@ -1,9 +1,10 @@
 """What every model with hook points has in common, ours or an adapted one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from icl_interp.errors import InputError
@@ -29,11 +30,14 @@ class HookedModel(HookedRootModule):
     Attributes:
         cfg: its sizes, in the words of `HookedTransformerConfig`.
         encoding: how it reads prompts, where it brings that itself.
+        no_sum: of an adapted module, why its stream is no sum of what was named; None where it is
+            one, as far as a trial tells.
         widest: of a number of tokens, how many numbers the widest activation of a prompt has.
     """
 
     cfg: Any
     encoding: Encoding | None = None
+    no_sum: str | None = None
     widest: Callable[[int], int]
     # Not every model has these: a lens asks for the read-out, and sweeps for the way to read a
     # context once (`cfg.query_is_unseen`).
@@ -58,6 +62,12 @@ class HookedModel(HookedRootModule):
         """Why its attention weights have no entropy; None where they have."""
         return None
 
+    @property
+    def sublayer_kinds(self) -> tuple[str, ...]:
+        """What blocks consist of, "attn" and "mlp" in their order; if adapted, what was named."""
+        there = {"attn": not self.cfg.mlp_only, "mlp": not self.cfg.attn_only}
+        return tuple(kind for kind, exists in there.items() if exists)
+
     def fixed_weights(self) -> AbstractContextManager[None]:
         """A context in which no weight changes."""
         return nullcontext()
@@ -73,23 +83,84 @@ class HookedModel(HookedRootModule):
         check_names(requested, self.hook_dict)
 
     def run_with_cache(
-        self, *args: Any, names_filter: Any = None, **kwargs: Any
+        self,
+        *args: Any,
+        names_filter: Any = None,
+        incl_bwd: bool = False,
+        number: Callable[[Tensor], Tensor] | None = None,
+        **kwargs: Any,
     ) -> tuple[Tensor, Any]:
-        """The output, and every activation (or those `names_filter` selects) by hook name."""
+        """The output, and every activation (or those `names_filter` selects) by hook name.
+
+        Args:
+            args: tokens, and what else `forward` takes.
+            names_filter: a name, names, or a function that says of a name whether it is kept.
+            incl_bwd: whether to keep gradients of a number as well, under the hook's name with
+                "_grad" behind it. No gradient is left at the weights.
+            number: that number, made of the output. It must be given with `incl_bwd`, because a
+                prediction is a tensor.
+            kwargs: others of TransformerLens, such as `device` and `remove_batch_dim`.
+
+        Raises:
+            InputError: a name or filter that matches no hook, or gradients of what is no number.
+        """
         self.check_hooks(names_filter)
-        if kwargs.get("incl_bwd"):
-            raise InputError(
-                "incl_bwd would need an output that is one number, but a prediction is a tensor "
-                "and its loss is yours: use `with model.hooks(bwd_hooks=[(name, function)]):`, and "
-                "call backward() on your loss inside"
-            )
         return_cache_object = kwargs.pop("return_cache_object", True)
-        out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
+        has_batch_dim = not kwargs.get("remove_batch_dim", False)
+        if incl_bwd:
+            out, cache = self._with_gradients(args, names_filter, number, kwargs)
+        else:
+            if number is not None:
+                raise InputError("number is what gradients are of: pass incl_bwd=True with it")
+            out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
         if not return_cache_object:
             return out, cache
-        return out, NumericCache(
-            cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False)
-        )
+        return out, NumericCache(cache, self, has_batch_dim=has_batch_dim)
+
+    def _with_gradients(
+        self,
+        args: tuple[Any, ...],
+        names_filter: Any,
+        number: Callable[[Tensor], Tensor] | None,
+        kwargs: dict[str, Any],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Output, activations and gradients of `number`, which `run_with_cache` describes."""
+        if number is None:
+            raise InputError(
+                "incl_bwd needs a number whose gradients are kept, because a prediction is a "
+                "tensor: pass number=, for example number=lambda out: out[:, -1].square().mean()"
+            )
+        # Of TransformerLens' settings some are for the cache, some for the hooks, and some for us.
+        settings: dict[str, Any] = {}
+        for name in ("device", "remove_batch_dim", "pos_slice"):
+            settings[name] = kwargs.pop(name, False if name == "remove_batch_dim" else None)
+        ends: dict[str, bool] = {}
+        for name, usual in (("reset_hooks_end", True), ("clear_contexts", False)):
+            ends[name] = kwargs.pop(name, usual)
+        cache, forward, backward = self.get_caching_hooks(names_filter, True, **settings)
+        tokens, *others = args
+        self._check_gradients([name for name, _ in forward], tokens)
+        # Gradients flow back to the tokens. They are not added to those of the weights.
+        tokens = tokens.detach().requires_grad_()
+        ways = [tokens, *self._sources()]
+        with torch.enable_grad(), self.hooks(forward, backward, **ends):
+            out = self(tokens, *others, **kwargs)
+            value = number(out)
+            if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+                raise InputError(
+                    "number must make one number of the output, for example lambda out: out[:, "
+                    f"-1].square().mean(), but it returned a {type(value).__name__}"
+                    + (f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else "")
+                )
+            torch.autograd.grad(value.sum(), ways, allow_unused=True)
+        return out.detach(), cache
+
+    def _check_gradients(self, names: Collection[str], tokens: Any) -> None:
+        """Refuse gradients at some hooks, or tokens."""
+
+    def _sources(self) -> list[Tensor]:
+        """Weights that activations begin with, beside tokens: gradients flow back to these, too."""
+        return []
 
     def hooks(
         self,

@@ -1,6 +1,6 @@
 """`HookedTransformer`: the model class, for prompts of numbers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from icl_interp.models.complex_heads import make_diagonal
 from icl_interp.models.config import DISTRIBUTIONS, HookedTransformerConfig
 from icl_interp.models.fixed import fix_weights, leave_out_biases, read_tokens
 from icl_interp.models.hooked import HookedModel
-from icl_interp.models.hooks import READS, HookedRootModule, HookPoint, NumericCache, at, listened
+from icl_interp.models.hooks import READS, HookedRootModule, HookPoint, at, listened
 from icl_interp.models.layers import Norm, TanhNorm, make_norm
 from icl_interp.models.properties import WeightProperties
 from icl_interp.prompts import Prompts
@@ -315,62 +315,28 @@ class HookedTransformer(WeightProperties, HookedModel):
         """
         if names_filter is None:
             names_filter = _not_read_apart
-        if not incl_bwd:
-            if number is not None:
-                raise InputError("number is what gradients are of: pass incl_bwd=True with it")
-            return super().run_with_cache(*args, names_filter=names_filter, **kwargs)
-        self.check_hooks(names_filter)
-        whole = kwargs.pop("return_cache_object", True)
-        without_batch = kwargs.get("remove_batch_dim", False)
-        out, cache = self._with_gradients(args, names_filter, number, kwargs)
-        return out, NumericCache(cache, self, has_batch_dim=not without_batch) if whole else cache
+        return super().run_with_cache(
+            *args, names_filter=names_filter, incl_bwd=incl_bwd, number=number, **kwargs
+        )
 
-    def _with_gradients(
-        self,
-        args: tuple[Any, ...],
-        names_filter: Any,
-        number: Callable[[Tensor], Tensor] | None,
-        kwargs: dict[str, Any],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Output, activations and gradients of `number`, which `run_with_cache` describes."""
-        if number is None:
-            raise InputError(
-                "incl_bwd needs a number whose gradients are kept, because a prediction is a "
-                "tensor: pass number=, for example number=lambda out: out[:, -1].square().mean()"
-            )
-        # Of TransformerLens' settings some are for the cache, some for the hooks, and some for us.
-        settings: dict[str, Any] = {}
-        for name in ("device", "remove_batch_dim", "pos_slice"):
-            settings[name] = kwargs.pop(name, False if name == "remove_batch_dim" else None)
-        ends: dict[str, bool] = {}
-        for name, usual in (("reset_hooks_end", True), ("clear_contexts", False)):
-            ends[name] = kwargs.pop(name, usual)
-        cache, forward, backward = self.get_caching_hooks(names_filter, True, **settings)
-        kept = " ".join(name for name, _ in forward)
-        if "_input" in kept and ".ln1." in kept and self.cfg.sublayers_read_normed:
+    def _check_gradients(self, names: Collection[str], tokens: Any) -> None:
+        if (
+            any(name.endswith("_input") for name in names)
+            and any(".ln1." in name for name in names)
+            and self.cfg.sublayers_read_normed
+        ):
             raise InputError(
                 "gradients of hook_q_input, hook_k_input or hook_v_input pass by the hooks of ln1, "
                 "whose own gradients would lack them: ask for them in two runs"
             )
-        tokens, *others = args
         self._check_width(tokens)
-        # Gradients flow back to the tokens and to the vectors of positions, so that every hook on
-        # the way has one. They are returned and not added to those of the weights.
-        tokens = tokens.detach().requires_grad_()
-        ways = [tokens]
+
+    def _sources(self) -> list[Tensor]:
+        # Gradients flow back to the vectors of positions, too, so that every hook on the way has
+        # one.
         if hasattr(self, "pos_embed") and self.pos_embed.W_pos.requires_grad:
-            ways.append(self.pos_embed.W_pos)
-        with torch.enable_grad(), self.hooks(forward, backward, **ends):
-            out = self(tokens, *others, **kwargs)
-            value = number(out)
-            if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
-                raise InputError(
-                    "number must make one number of the output, for example lambda out: out[:, "
-                    f"-1].square().mean(), but it returned {_kind(value)}"
-                    + (f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else "")
-                )
-            torch.autograd.grad(value.sum(), ways, allow_unused=True)
-        return out.detach(), cache
+            return [self.pos_embed.W_pos]
+        return []
 
     def widest(self, n_tokens: int) -> int:
         """Numbers in the widest activation of a prompt: see `widest_bytes`."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens as encodings
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import only_reads
@@ -147,7 +147,10 @@ def started(model: HookedModel, probes: Sequence[Probe], positions: Positions) -
 def why_not(probe: Probe, model: HookedModel) -> str | None:
     """Why a probe has nothing to measure in a model, or None if it has."""
     if probe.weights and not isinstance(model, HookedTransformer):
-        return f"it reads {probe.weights}, and where an adapted module has these nobody says"
+        return (
+            f"it reads {probe.weights}, and where an adapted module has these nobody says: convert "
+            "it with icl_interp.load, if one of the formats reads it"
+        )
     return probe.refusal(model)
 
 
@@ -209,7 +212,8 @@ def resolve(
     """The model itself, and its encoding if one is given (also by name) or comes with it."""
     if isinstance(encoding, str):
         encoding = encodings.named(encoding)
-    if isinstance(model, ModelWithEncoding):
+    # An adapted module may have a part that is called model.
+    if isinstance(model, ModelWithEncoding) and not isinstance(model, HookedModel):
         return model.model, encoding or model.encoding
     if not isinstance(model, HookedModel):
         raise InputError(
@@ -236,6 +240,29 @@ def with_weights(model: HookedModel, what: str) -> HookedTransformer:
         f"{what} needs the weights of a HookedTransformer, but this is an adapted module "
         f"({type(model).__name__}): convert it with icl_interp.load, if one of the formats reads it"
     )
+
+
+def held(checkpoint: Any, what: str) -> tuple[HookedModel, Encoding]:
+    """The model of a checkpoint, or an adapted module, with its encoding.
+
+    Args:
+        checkpoint: one or the other.
+        what: needs it; the message begins with it.
+
+    Raises:
+        InputError: neither, or weights of a `HookedTransformer` that are NaN or infinite.
+    """
+    model, encoding = None, None
+    if isinstance(checkpoint, (HookedModel, ModelWithEncoding)):
+        model, encoding = resolve(checkpoint, None)
+    if model is None or encoding is None:
+        raise InputError(
+            f"{what} needs a checkpoint, of icl_interp.load, or what icl_interp.adapt gives, but "
+            f"got {shown(checkpoint)}"
+        )
+    if isinstance(model, HookedTransformer):
+        check_finite(model.named_parameters(), what)
+    return model, encoding
 
 
 def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:

@@ -379,10 +379,7 @@ def asked(source: Any, prompts: Prompts, encoding: Encoding | str | None) -> tup
     Raises:
         InputError: the source predicts nothing, or its encoding shows no values.
     """
-    if not isinstance(source, (HookedTransformer, ModelWithEncoding)):
-        if isinstance(source, HookedModel):
-            # An adapted module predicts in its own precision, and float32 is too coarse to differ.
-            source = copy.deepcopy(source).double()
+    if not isinstance(source, (HookedModel, ModelWithEncoding)):
         if not isinstance(source, Predictor):
             raise InputError(
                 "influence is asked of a checkpoint, a model, or an object with predict(prompts), "
@@ -390,22 +387,23 @@ def asked(source: Any, prompts: Prompts, encoding: Encoding | str | None) -> tup
             )
         return lambda given: predictions(source, given)[:, -1, 0], False
     given, found = resolve(source, encoding)
-    model = with_weights(given, "influence")
-    found = found or encodings.infer_from(prompts, model.cfg.d_in)
+    found = found or encodings.infer_from(prompts, given.cfg.d_in)
     if not found.shows_values:
         raise InputError(
             f"the encoding {encodings.name_of(found)} shows paths, whose values come again as "
             "inputs, so no label can be moved by itself: ask about functions"
         )
+    if not isinstance(given, HookedTransformer):
+        # An adapted module predicts in its own precision, and float32 is too coarse to differ.
+        return partial(_at_query, copy.deepcopy(given).double(), found), False
+    model = with_weights(given, "influence")
     # A copy, so that the model keeps its type; hooks of an open context act on it, too.
     model = copy.deepcopy(model).double().requires_grad_(False)
     return partial(_at_query, model, found), model.cfg.score_fn not in NOT_BY_GRADIENT
 
 
-def _at_query(
-    model: HookedTransformer, encoding: Encoding, prompts: Prompts
-) -> Float[Tensor, " batch"]:
-    tokens = encoding.encode(prompts).to(model.unembed.W_U)
+def _at_query(model: HookedModel, encoding: Encoding, prompts: Prompts) -> Float[Tensor, " batch"]:
+    tokens = encoding.encode(prompts).to(model.numbers)
     n_tokens = tokens.shape[1]
     parts = []
     for rows in chunks(model, len(tokens), n_tokens):

@@ -20,12 +20,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.baselines.scikit import ProbeTools, probe_tools
-from icl_interp.errors import InputError, several, shown, unknown, whole
+from icl_interp.errors import InputError, several, shown, whole
 from icl_interp.interventions.base import At, Intervention, intervene
 from icl_interp.interventions.directions import NOT_VECTORS, ProjectOut, Steer
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
-from icl_interp.probes.base import ModelWithEncoding, with_weights
+from icl_interp.probes.base import held
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
 from icl_interp.probes.runner import probe
@@ -182,6 +183,7 @@ def fit(
     positions: Sequence[int] = (-1,),
     prompts: Prompts | None = None,
     seed: int = 0,
+    untrained: HookedModel | None = None,
 ) -> LearnedProbes:
     """Fit a linear probe to activations, with its controls.
 
@@ -197,6 +199,8 @@ def fit(
         positions: tokens; negative ones count from the last.
         prompts: by default 512 functions of the checkpoint's task.
         seed: of prompts, shuffles, random features and the randomly initialised model.
+        untrained: that model, for the control. A `HookedTransformer` is initialised anew; an
+            adapted module is not, so a second one is adapted whose weights are random.
 
     Raises:
         InputError: scikit-learn is missing; a hook that does not exist or holds no vectors; fewer
@@ -210,23 +214,21 @@ def fit(
     >>> bool(best["r2"] > 0.9), best["hook"] != "blocks.0.hook_resid_pre"
     (True, True)
     """
-    if not isinstance(checkpoint, ModelWithEncoding):
-        raise InputError(f"fit needs a checkpoint, of icl_interp.load, but got {shown(checkpoint)}")
+    model, encoding = held(checkpoint, "probes.fit")
     tools = probe_tools("probes.fit")
-    model = with_weights(checkpoint.model, "probes.fit")
-    encoding = checkpoint.encoding
     task = getattr(checkpoint, "task", None)
     wanted = target_of(target)
     if prompts is None:
         prompts = _drawn(task, seed)
     names = _hooks(model, at)
+    fresh = _untrained(model, untrained, names, seed)
     # Negative places count from the last token.
     n_tokens = encoding.n_tokens(prompts.n_points)
     places = [_place(position, n_tokens) for position in several(positions, "positions")]
     groups = _groups(prompts)
     mine = _activations(model, encoding, prompts, names, places)
-    fresh = HookedTransformer(model.cfg, seed=seed + 1).to(model.unembed.W_U)
-    theirs = _activations(fresh.eval(), encoding, prompts, names, places)
+    theirs = _activations(fresh, encoding, prompts, names, places)
+    _check_alike(mine, theirs)
     tokens = encoding.encode(prompts).double().cpu().numpy()
     rows = []
     fitted = {}
@@ -322,8 +324,8 @@ class _Edits:
     def __init__(
         self, checkpoint: Any, site: Site, fitted: Fitted, prompts: Prompts, coordinate: int
     ) -> None:
-        self._model = checkpoint.model
-        self._tokens = checkpoint.encoding.encode(prompts).to(self._model.unembed.W_U)
+        self._model, encoding = held(checkpoint, "probes.fit")
+        self._tokens = encoding.encode(prompts).to(self._model.numbers)
         self._site = site
         self._fitted = fitted
         self._prompts = prompts
@@ -400,7 +402,7 @@ def _beside(name: str, found: Any, null: np.ndarray, own: float) -> dict[str, An
 
 
 def _activations(
-    model: HookedTransformer,
+    model: HookedModel,
     encoding: Encoding,
     prompts: Prompts,
     names: Sequence[str],
@@ -423,17 +425,47 @@ def _by_head(kept: Tensor) -> Iterable[tuple[int | None, Tensor]]:
     return enumerate(kept.unbind(1))
 
 
-def _hooks(model: HookedTransformer, at: Any) -> list[str]:
+def _hooks(model: HookedModel, at: Any) -> list[str]:
     """Names of hooks whose activations are vectors."""
     if at is None:
-        return depths(model)
+        at = depths(model)
     names = [at] if isinstance(at, str) else list(several(at, "names of hooks"))
+    model.check_hooks(names)
     for name in names:
-        if name not in model.hook_dict:
-            raise unknown("hook", name, model.hook_dict)
         if name.endswith(NOT_VECTORS):
             raise InputError(f"{name} holds numbers, not vectors: probe a part of the stream or z")
     return names
+
+
+def _untrained(
+    model: HookedModel, given: HookedModel | None, names: Sequence[str], seed: int
+) -> HookedModel:
+    """The randomly initialised model of the control."""
+    if given is not None:
+        if not isinstance(given, HookedModel) or given is model:
+            raise InputError(
+                "untrained must be another model with hook points, whose weights are random, but "
+                f"got {'the model itself' if given is model else shown(given)}"
+            )
+        given.check_hooks(names)
+        return given
+    if isinstance(model, HookedTransformer):
+        return HookedTransformer(model.cfg, seed=seed + 1).to(model.unembed.W_U).eval()
+    raise InputError(
+        "learned probes are compared with those of the randomly initialised model, which nobody "
+        "knows how to make of an adapted module: pass untrained=icl_interp.adapt(...) of a module "
+        "with random weights"
+    )
+
+
+def _check_alike(mine: Mapping[Site, np.ndarray], theirs: Mapping[Site, np.ndarray]) -> None:
+    """Refuse a control of other sizes."""
+    for site, activation in mine.items():
+        if site not in theirs or theirs[site].shape != activation.shape:
+            raise InputError(
+                f"untrained= has other sizes than the model at {site.hook}: adapt a module of the "
+                "same architecture"
+            )
 
 
 def _place(position: Any, n_tokens: int) -> int:

@@ -6,7 +6,9 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.errors import InputError
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import with_weights
 from icl_interp.probes.reading import Reading
 from icl_interp.results import make_arrays
 
@@ -116,10 +118,7 @@ def principal_angles(
 
 
 def map_orthogonality(
-    model: HookedTransformer,
-    share: float = SHARE,
-    angles: bool = True,
-    reading: Reading | None = None,
+    model: HookedModel, share: float = SHARE, angles: bool = True, reading: Reading | None = None
 ) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
@@ -138,7 +137,7 @@ def map_orthogonality(
         head, other, angle); NaN where a pair has fewer angles.
 
     Raises:
-        InputError: a model without two heads in a layer.
+        InputError: a model without two heads in a layer, or an adapted module.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
@@ -152,6 +151,7 @@ def map_orthogonality(
     >>> bool(abs(change).max() < 1e-6)  # weights are float32
     True
     """
+    model = with_weights(model, "probes.map_orthogonality")
     if reason := refusal(model):
         raise InputError(reason)
     cosines: dict[str, list[Tensor]] = {"ov_cosine": [], "qk_cosine": []}

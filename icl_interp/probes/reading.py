@@ -15,8 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
+from icl_interp.interventions.patching import hooks_of
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import HookPoint
-from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.models.transformer import chunks
 from icl_interp.provenance import generator
 from icl_interp.reductions import Gram
 
@@ -57,7 +59,7 @@ class Reading:
     @classmethod
     def measure(
         cls,
-        model: HookedTransformer,
+        model: HookedModel,
         tokens: Float[Tensor, "batch token d_in"],
         read: Sequence[int] | None = None,
         seed: int = 0,
@@ -73,16 +75,17 @@ class Reading:
                 each coordinate of the predictions has its own.
 
         Raises:
-            InputError: a model without attention, or no prompts.
+            InputError: a model without attention, an adapted module without `hook_attn_out`, or no
+                prompts.
         """
         if model.cfg.mlp_only or not len(tokens):
             raise InputError(
                 "what is read of attention needs a model with attention and at least one prompt, "
                 f"but got {len(tokens)} prompts and mlp_only={model.cfg.mlp_only}"
             )
-        cfg, tokens = model.cfg, tokens.to(model.unembed.W_U)
+        cfg, tokens = model.cfg, tokens.to(model.numbers)
         n_prompts, n_tokens, _ = tokens.shape
-        names = [f"blocks.{i}.hook_attn_out" for i in range(cfg.n_layers)]
+        names = hooks_of("attn_out", model)
         written = _covariances(model, tokens, names)
         products = torch.zeros(cfg.n_layers, cfg.d_model, cfg.d_model, dtype=torch.float64)
         moved = torch.zeros(cfg.n_layers, n_tokens, dtype=torch.float64)
@@ -122,7 +125,7 @@ class Reading:
 
 
 def _covariances(
-    model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: list[str]
+    model: HookedModel, tokens: Float[Tensor, "batch token d_in"], names: list[str]
 ) -> list[Float[Tensor, "d_model d_model"]]:
     """The covariance of what each layer adds, about its mean at each token."""
     grams = {name: Gram() for name in names}
@@ -138,7 +141,8 @@ def _followed(added: dict[str, Tensor]) -> Callable[..., Tensor]:
     """A hook that keeps an activation as something to take derivatives in."""
 
     def follow(t: Tensor, hook: HookPoint) -> Tensor:
-        kept = t if t.requires_grad else t.detach().requires_grad_()
+        # A copy, so that an adapted module goes on with it, also where it was cut out of another.
+        kept = t.clone() if t.requires_grad else t.detach().requires_grad_()
         added[str(hook.name)] = kept
         return kept
 

@@ -16,15 +16,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError
+from icl_interp.interventions.patching import hooks_of
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import FactoredMatrix
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.weights import check_finite
+from icl_interp.models.transformer import HookedTransformer, model_in
 from icl_interp.probes import maps
 from icl_interp.probes.attention import scaled_to_one
 from icl_interp.probes.attribution import directions
-from icl_interp.probes.base import ModelWithEncoding, with_weights
+from icl_interp.probes.base import held, with_weights
 from icl_interp.probes.record import Activations
 from icl_interp.probes.runner import probe
 from icl_interp.probes.units import mean_over_functions, p_above, rank_correlation
@@ -58,7 +59,7 @@ def roles(checkpoint: Any, prompts: Prompts | None = None, *, seed: int = 0) -> 
       one in the number of prompts. Heads with even weights have no score.
 
     Args:
-        checkpoint: a model with its encoding.
+        checkpoint: a model with its encoding, or an adapted module whose patterns were named.
         prompts: by default 64 functions of its task.
         seed: of prompts and of duplicates.
 
@@ -156,7 +157,7 @@ def composition(checkpoint: Any, *, seed: int = 0, n_random: int = N_RANDOM) -> 
     >>> float(found["V"].round(6))
     1.0
     """
-    model = getattr(checkpoint, "model", checkpoint)
+    model = model_in(checkpoint)
     cfg = _of_sums(model)
     centred = cfg.normalization_type in maps.CENTRED
     n_dims = cfg.d_model - centred
@@ -206,7 +207,7 @@ def ov_spectrum(checkpoint: Any) -> pd.DataFrame:
     >>> ov_spectrum(model)["copying"].round(6).tolist()
     [1.0, 1.0]
     """
-    model = getattr(checkpoint, "model", checkpoint)
+    model = model_in(checkpoint)
     cfg = _of_sums(model, fewest=1)
     read_out = directions(model)
     channel = _label_channel(checkpoint, model)
@@ -264,7 +265,7 @@ def _share(pattern: Tensor, wanted: Tensor, visible: Tensor) -> np.ndarray:
     return (score.sum(-1) / n_telling).numpy()
 
 
-def _seen_by(model: HookedTransformer, n_tokens: int) -> Mask:
+def _seen_by(model: HookedModel, n_tokens: int) -> Mask:
     """The keys that each query may look at: (1, query, key)."""
     visible = torch.ones(1, n_tokens, n_tokens, dtype=torch.bool)
     if model.cfg.attention_dir == "causal":
@@ -329,10 +330,10 @@ def _with_duplicates(prompts: Prompts, seed: int) -> tuple[Prompts, Tensor]:
 
 
 def _patterns(
-    model: HookedTransformer, encoding: Encoding, prompts: Prompts
+    model: HookedModel, encoding: Encoding, prompts: Prompts
 ) -> dict[tuple[int, int], Float[Tensor, "batch query key"]]:
     """The pattern of each head, scaled to shares."""
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    names = hooks_of("pattern", model)
     reader = Activations(names)
     probe(model, prompts, [reader], encoding=encoding)
     found = {}
@@ -419,23 +420,16 @@ def _label_channel(checkpoint: Any, model: HookedTransformer) -> Tensor | None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-def _held(checkpoint: Any) -> tuple[HookedTransformer, Encoding]:
-    if not isinstance(checkpoint, ModelWithEncoding):
-        raise InputError(
-            f"roles of heads are asked of a checkpoint, of icl_interp.load, but got "
-            f"{shown(checkpoint)}"
-        )
-    model = with_weights(checkpoint.model, "probes.roles")
+def _held(checkpoint: Any) -> tuple[HookedModel, Encoding]:
+    """A model with attention, and how it reads prompts."""
+    model, encoding = held(checkpoint, "probes.roles")
     if model.cfg.mlp_only:
         raise InputError("this model has no attention heads (mlp_only)")
-    return model, checkpoint.encoding
+    return model, encoding
 
 
 def _of_sums(model: Any, fewest: int = 2) -> Any:
-    if not isinstance(model, HookedTransformer):
-        raise InputError(f"a checkpoint or a HookedTransformer is needed, but got {shown(model)}")
-    check_finite(model.named_parameters(), "maps of heads")
-    cfg = model.cfg
+    cfg = with_weights(model, "a map of heads").cfg
     if cfg.mlp_only:
         raise InputError("this model has no attention heads (mlp_only)")
     if not (cfg.stream_is_a_sum and cfg.heads_write_to_stream):

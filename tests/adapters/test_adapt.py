@@ -16,6 +16,7 @@ import icl_interp
 from icl_interp import interventions, probes
 from icl_interp.adapters import Place
 from icl_interp.checkpoints.foreign import adopt
+from icl_interp.circuits import patch_paths
 from icl_interp.errors import InputError
 from icl_interp.provenance import generator
 from icl_interp.tasks import LinearRegression
@@ -164,6 +165,94 @@ def test_patching_is_that_of_the_conversion():
     torch.testing.assert_close(
         torch.as_tensor(found.values), torch.as_tensor(expected.values), rtol=1e-5, atol=1e-5
     )
+
+
+def test_the_stream_enters_a_block_as_it_left_the_one_before():
+    mine, theirs = gpt2(), converted().model
+    tokens = mine.encoding.encode(PROMPTS)
+
+    def same(name, other):
+        with torch.no_grad():
+            found = mine.run_with_cache(tokens)[1][name]
+            torch.testing.assert_close(
+                found, theirs.run_with_cache(tokens)[1][other], rtol=1e-5, atol=1e-5
+            )
+
+    same("blocks.1.hook_resid_pre", "blocks.1.hook_resid_pre")
+    must_fail(same, "blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre")
+    # Edits at both names are made one after the other, as they stand in a block.
+    edits = [
+        ("blocks.1.hook_resid_pre", lambda t, hook: t + 1),
+        ("blocks.0.hook_resid_post", lambda t, hook: 2 * t),
+    ]
+    with torch.no_grad():
+        found, expected = (one.run_with_hooks(tokens, fwd_hooks=edits) for one in (mine, theirs))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_conversion():
+    names = ["blocks.0.attn.hook_z", "blocks.1.hook_resid_post", "blocks.0.hook_mlp_out"]
+    mine, theirs = gpt2(), converted().model
+    tokens = mine.encoding.encode(PROMPTS)
+
+    def same(number):
+        _, found = mine.run_with_cache(tokens, names_filter=names, incl_bwd=True, number=number)
+        _, expected = theirs.run_with_cache(
+            tokens, names_filter=names, incl_bwd=True, number=lambda out: out[:, -1].sum()
+        )
+        for name in names:
+            torch.testing.assert_close(
+                found[f"{name}_grad"], expected[f"{name}_grad"], rtol=1e-4, atol=1e-6
+            )
+
+    same(lambda out: out[:, -1].sum())
+    must_fail(same, lambda out: out[:, -2].sum())
+    assert all(weight.grad is None for weight in mine.module.parameters())
+    assert not mine.module._forward_hooks
+    refuse("pass number=", mine.run_with_cache, tokens, incl_bwd=True)
+
+
+def of_mlps(module, **given):
+    """An adapted GPT-2 with what its heads write, and what its MLPs read and write."""
+    points = {}
+    for i in BLOCKS:
+        weights = module.body.h[i].attn.c_proj.weight
+
+        def write(z, weights=weights):
+            return torch.einsum(
+                "bthd,hdm->bthm", *(z.unflatten(-1, (HEADS, -1)), weights.unflatten(0, (HEADS, -1)))
+            )
+
+        points[f"blocks.{i}.attn.hook_result"] = Place(
+            f"body.h.{i}.attn.c_proj", "input", take=write
+        )
+        points[f"blocks.{i}.hook_mlp_in"] = Place(f"body.h.{i}.ln_2", "input")
+        points[f"blocks.{i}.hook_mlp_out"] = f"body.h.{i}.mlp.c_proj"
+    return gpt2(module, patterns=[], norms={}, points=points, **given)
+
+
+def test_paths_to_what_was_named_are_those_of_the_conversion():
+    """Heads of a GPT-2 read by one matrix, so nobody names what each reads; MLPs are apart."""
+    pairs = icl_interp.contrasts.labels(TASK, n_functions=8)
+    paths = [("head 0.0", "MLP 1"), ("MLP 0", "MLP 1"), ("head 1.1", "read-out")]
+
+    def same(module):
+        found = patch_paths(of_mlps(module), pairs, paths)
+        expected = patch_paths(converted(), pairs, paths)
+        torch.testing.assert_close(
+            torch.tensor(found["share"]), torch.tensor(expected["share"]), rtol=1e-3, atol=1e-5
+        )
+
+    same(Numbers())
+    other = Numbers()
+    with torch.no_grad():
+        other.body.h[0].mlp.c_proj.weight *= 1.1
+    must_fail(same, other)
+    lacks = r"no blocks\.1\.hook_v_input: .*; give points="
+    refuse(lacks, patch_paths, of_mlps(Numbers()), pairs, [("head 0.0", "head 1.1 v")])
+    refuse(r"no blocks\.0\.hook_q_input", patch_paths, of_mlps(Numbers()), pairs)
+    # What heads write was named to be read, and is not put.
+    refuse("can only be read", patch_paths, of_mlps(Numbers()), pairs, paths[:1], through="all")
 
 
 def test_a_listener_leaves_predictions_and_module_as_they_are():
@@ -444,6 +533,15 @@ WRONG = {
     "no table of tokens": (lambda: Wide().eval(), {}, "must predict at every token"),
     "no width": (lambda: nn.Sequential(nn.ReLU()), {}, "give example=tokens"),
     "tokens": (Gated, {"example": torch.zeros(2, 5, 3)}, "does not run on tokens"),
+    "no task": (Gated, {"task": "affine"}, "task must be a task"),
+    "results of another width": (
+        Gated,
+        {
+            "residual": ["read_in", "layers.0"],
+            "points": {"blocks.0.attn.hook_result": of_heads("layers.0.out")},
+        },
+        r"needs \(batch, token, head, width\)",
+    ),
     "no encoding": (Gated, {"encoding": "interlaced"}, "did you mean 'interleaved'"),
 }
 

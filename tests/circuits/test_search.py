@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from own_hooks import of
 from small_models import PROMPTS, TASK, make
 
 import icl_interp
@@ -235,3 +236,68 @@ def test_a_model_that_has_nothing_to_lose_is_refused():
         found.model.unembed.W_U *= 30
     with pytest.raises(InputError, match="nothing that a circuit could keep"):
         circuit(found, n_functions=32)
+
+
+def test_the_circuit_of_an_adapted_module_is_that_of_the_model():
+    some = {"n_functions": 16, "n_random": 2}
+    expected = circuit(AFFINE, **some)
+
+    def same(found):
+        assert found.parts == expected.parts
+        assert found.edges == expected.edges
+        np.testing.assert_allclose(found.summary["value"], expected.summary["value"], rtol=1e-6)
+
+    module = of(AFFINE)
+    same(circuit(module, **some))
+    must_fail(same, circuit(module, **some, seed=1))
+    paths = [("head 0.2", "head 1.0 k"), ("MLP 0", "read-out")]
+    for call, asked in (
+        (patch_paths, {"pairs": paths}),
+        (patch_activations, {}),
+        (patch_activations, {"activation": "mlp_out", "by": ()}),
+    ):
+        found, wanted = (call(one, PAIRS, **asked)["share"] for one in (module, AFFINE))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+        with pytest.raises(AssertionError):
+            np.testing.assert_allclose(found, 1.01 * wanted, rtol=1e-5, atol=1e-7)
+    found, wanted = (attribute_edges(one, PAIRS, n_checked=4).table for one in (module, AFFINE))
+    np.testing.assert_allclose(found["share"], wanted["share"], rtol=1e-5, atol=1e-7)
+
+
+def test_parts_that_were_not_named_are_no_parts():
+    """A module may have no MLPs, or nobody asks for them: what was not named stays as it is."""
+    module = of(AFFINE, without=("mlp",))
+    prompts = AFFINE.task.sample(8, icl_interp.provenance.generator(0, "test/circuits"))
+    found = Ablated.measure(module, prompts)
+    heads = tuple(part for part in Ablated.measure(AFFINE, prompts).parts if "head" in part)
+    assert found.parts == heads
+    expected = Ablated.measure(AFFINE, prompts).without(heads)
+    torch.testing.assert_close(found.without(heads), expected)
+
+
+@pytest.mark.parametrize(
+    ("without", "call", "match"),
+    [
+        (("hook_z",), circuit, r"no blocks\.0\.attn\.hook_z: .*; give points="),
+        (("0.hook_mlp_out",), circuit, r"no blocks\.0\.hook_mlp_out: .*; give points="),
+        (("hook_result",), circuit, r"no blocks\.0\.attn\.hook_result: .*; give points="),
+        (("hook",), circuit, r"no blocks\.0\.attn\.hook_result: .*; give points="),
+        (("mlp",), circuit, "edges need a stream that is the sum"),
+        (("1.hook_k_input",), attribute_edges, r"no blocks\.1\.hook_k_input: .*; give points="),
+        (("1.hook_k_input",), patch_paths, r"no blocks\.1\.hook_k_input: .*; give points="),
+        (("hook_z",), patch_activations, r"no blocks\.0\.attn\.hook_z: .*; give points="),
+    ],
+)
+def test_an_adapted_module_says_what_was_not_named(without, call, match):
+    module = of(AFFINE, without=without)
+    asked = (module,) if call is circuit else (module, PAIRS)
+    with pytest.raises(InputError, match=match) as refused:
+        call(*asked)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_adapted_module_without_a_task_is_told_so():
+    module = of(Checkpoint(**{**vars(AFFINE), "task": AFFINE.task}))
+    module.task = None
+    with pytest.raises(InputError, match=r"icl_interp\.adapt takes task="):
+        circuit(module)

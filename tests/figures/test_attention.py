@@ -7,6 +7,7 @@ import pytest
 import torch
 from browsers import browser
 from helpers import must_fail
+from own_hooks import adapted
 from small_models import TASK, encoding_of, make, tokens_for
 
 from icl_interp.errors import InputError
@@ -147,3 +148,17 @@ def test_a_browser_lets_one_choose(tmp_path):
         chromium.close()
     assert said == []
     assert [url for url in asked if not url.startswith(("file:", "about:"))] == []
+
+
+def test_an_adapted_module_is_shown_like_the_model():
+    model = make("pre")
+    tokens = tokens_for(model, PROMPTS)
+
+    def same(module, prompts):
+        assert attention(module, prompts).data == view_of(model).data
+
+    module = adapted(model, tokens)
+    same(module, PROMPTS)
+    must_fail(same, module, PROMPTS[:2])
+    with pytest.raises(InputError, match=r"no blocks\.0\.attn\.hook_pattern: .*; give patterns="):
+        attention(adapted(model, tokens, without=("hook_pattern",)), PROMPTS)

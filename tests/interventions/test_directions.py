@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import must_fail
+from own_hooks import adapted
 from small_models import MODELS, make, tokens_for
 from torch.testing import assert_close
 
@@ -132,3 +133,32 @@ def test_refusals(edit, message):
     model = make()
     with pytest.raises(InputError, match=message), intervene(model, edit()):
         model(tokens_for(model))
+
+
+@pytest.mark.parametrize(("at", "head"), [(HOOK, None), (HEADS, 1)])
+def test_an_adapted_module_is_steered_like_the_model(at, head):
+    model = make()
+    tokens = tokens_for(model)
+    direction = drawn(model.cfg.d_model if head is None else model.cfg.d_head)
+    # Of a module whose stream alone was named no head is asked for.
+    module = adapted(model, tokens, without=("hook",) if head is None else ())
+
+    def same(by):
+        with intervene(module, Steer(direction, by, at, head)):
+            found = module(tokens)
+        with intervene(model, Steer(direction, 0.5, at, head)):
+            assert_close(found, model(tokens), rtol=1e-10, atol=1e-10)
+
+    same(0.5)
+    must_fail(same, 0.6)
+
+
+def test_a_hook_point_that_was_not_named_is_asked_for():
+    model = make()
+    module = adapted(model, tokens_for(model), without=("hook_z",))
+    edit = Steer(drawn(model.cfg.d_head), 0.5, HEADS, 0)
+    with (
+        pytest.raises(InputError, match=r"no blocks\.1\.attn\.hook_z.*; give points="),
+        intervene(module, edit),
+    ):
+        pass

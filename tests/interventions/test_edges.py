@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import must_fail
+from own_hooks import adapted
 from small_models import make
 
 from icl_interp.circuits.attribution import estimated_moves
@@ -225,3 +226,32 @@ def test_values_of_other_prompts_are_refused():
         PutEdges([pair], {}).hooks(model)
     with pytest.raises(InputError, match="unknown way through 'both'"):
         path_predictions(model, CLEAN, CORRUPTED, [pair], "both")
+
+
+@pytest.mark.parametrize("name", ["pre", "attention only"])
+@torch.no_grad()
+def test_paths_of_an_adapted_module_are_those_by_hand(name):
+    model = make(name)
+    module = adapted(model, CLEAN)
+    pairs = edges_of(module)
+    assert pairs == edges_of(model)
+    found = path_predictions(module, CLEAN, CORRUPTED, pairs[::5])
+    is_the_swap(found, model, pairs[::5])
+    must_fail(is_the_swap, found[:1], model, pairs[:1], swapped="read-out")
+    through = (CLEAN, CORRUPTED, [("head 0.1", "head 1.0 v"), ("read-in", "head 1.2 k")], "all")
+    assert torch.equal(path_predictions(module, *through), path_predictions(model, *through))
+
+
+@pytest.mark.parametrize("method", ["first order", "integrated"])
+def test_estimates_of_an_adapted_module_are_those_of_the_model(method):
+    def same(module):
+        found = estimated_moves(module, CLEAN, CORRUPTED, method)
+        torch.testing.assert_close(
+            found, estimated_moves(make(), CLEAN, CORRUPTED, method), **TIGHT
+        )
+
+    same(adapted(make(), CLEAN))
+    other = make()
+    with torch.no_grad():
+        other.blocks[0].attn.W_O[1] *= 1.01
+    must_fail(same, adapted(other, CLEAN))

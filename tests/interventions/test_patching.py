@@ -4,9 +4,12 @@ from itertools import product
 
 import pytest
 import torch
+import xarray
 from helpers import must_fail, one_in
+from own_hooks import adapted
 from small_models import make
 
+import icl_interp
 from icl_interp.errors import InputError
 from icl_interp.interventions.patching import AXES, patch
 from icl_interp.models.hooks import patching
@@ -219,3 +222,34 @@ def test_what_cannot_be_patched_is_refused_by_name(arguments, match):
 def test_heads_of_a_model_without_attention_are_refused_by_name():
     with pytest.raises(InputError, match=r"unknown hook 'blocks.0.attn.hook_z'"):
         patch(make("mlp only"), CLEAN, CORRUPTED, recovered, "z")
+
+
+@pytest.mark.parametrize("activation", ["resid_pre", "q", "result", "q_input", "mlp_in"])
+def test_an_adapted_module_is_patched_like_the_model(activation):
+    def same(module):
+        found = patch(module, CLEAN, CORRUPTED, recovered, activation)
+        xarray.testing.assert_allclose(
+            found, patch(make(), CLEAN, CORRUPTED, recovered, activation), rtol=1e-10
+        )
+
+    same(adapted(make(), CLEAN))
+    other = make()
+    with torch.no_grad():
+        other.blocks[0].attn.W_V[1] *= 1.01
+    must_fail(same, adapted(other, CLEAN))
+
+
+def test_heads_need_not_be_named_where_none_is_patched():
+    module = adapted(make(), CLEAN, without=("hook",))  # the stream is all that is left
+    found = patch(module, CLEAN, CORRUPTED, recovered, "resid_post")
+    assert dict(found.sizes) == {"layer": 2, "token": 4}
+    with pytest.raises(InputError, match=r"no blocks\.0\.attn\.hook_z.*; give points="):
+        patch(module, CLEAN, CORRUPTED, recovered, "z")
+
+
+def test_a_module_without_layers_is_not_patched_at_none_of_them():
+    module = icl_interp.adapt(
+        torch.nn.Linear(1, 1).double(), encoding="stacked", points={"part.hook_it": ""}
+    )
+    with pytest.raises(InputError, match=r"no blocks\.0\.hook_resid_pre.*; give residual="):
+        patch(module, CLEAN, CORRUPTED, recovered)

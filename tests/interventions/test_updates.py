@@ -1,10 +1,12 @@
 """A context put into weights: the edit is a change of the weights themselves."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers import must_fail
+from own_hooks import adapted
 from small_models import MODELS, make, tokens_for
 from torch.testing import assert_close
 
@@ -77,4 +79,28 @@ def test_a_model_without_an_mlp_is_refused():
     model = make("attention only")
     edit = drawn(model, 1)
     with pytest.raises(InputError, match="unknown hook"), intervene(model, edit):
+        pass
+
+
+def test_an_adapted_module_is_updated_like_the_model():
+    model = make()
+    tokens = tokens_for(model)[:3]
+    edit = drawn(model, len(tokens))
+    module = adapted(model, tokens, more=("ln2.hook_out", "mlp.hook_pre"))
+
+    def same(one, other):
+        with torch.no_grad():
+            with intervene(module, one):
+                found = module(tokens)
+            with intervene(model, other):
+                assert_close(found, model(tokens), rtol=1e-10, atol=1e-10)
+
+    same(edit, edit)
+    must_fail(same, edit, replace(edit, row=1.01 * edit.row))
+    # What an MLP reads is not guessed.
+    module = adapted(model, tokens, more=("mlp.hook_pre", "hook_resid_mid"))
+    with (
+        pytest.raises(InputError, match=r"no blocks\.1\.ln2\.hook_out: .*; give points="),
+        intervene(module, edit),
+    ):
         pass

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import small_models
 import torch
 from helpers import must_fail
+from own_hooks import of
 from small_models import MODELS, PROMPTS, encoding_of, make
 from torch.testing import assert_close
 
@@ -304,3 +306,28 @@ def test_an_adapted_module_is_asked_in_float64():
     double = copy.deepcopy(made).double()
     are_gradients(found, double, prompts)
     must_fail(are_gradients, coarse, double, prompts)
+
+
+def test_influence_in_an_adapted_module_is_that_in_the_model():
+    """Differences on one side, gradients on the other; held by another object or by itself."""
+    model = make("pre")
+    held = SimpleNamespace(model=model, encoding=Interleaved(), task=small_models.TASK)
+    module = of(held)
+    expected = ExampleInfluence.measure(held, PROMPTS)
+
+    def same(source, by=1.0):
+        found = ExampleInfluence.measure(source, PROMPTS)
+        assert_close(found.weights.values, by * expected.weights.values, rtol=1e-5, atol=1e-7)
+        return found
+
+    found = same(module)
+    must_fail(same, module, 1.001)
+    same(SimpleNamespace(model=module, encoding=Interleaved()))
+    assert list(found.beside().columns) == list(expected.beside().columns)
+
+
+def test_paths_in_an_adapted_module_are_refused():
+    read_in, read_out = torch.nn.Linear(1, 4), torch.nn.Linear(4, 1)
+    module = icl_interp.adapt(torch.nn.Sequential(read_in, read_out), encoding=States())
+    with pytest.raises(InputError, match="shows paths"):
+        ExampleInfluence.measure(module, PROMPTS)

@@ -5,15 +5,18 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from helpers import must_fail
+from own_hooks import of
 
 import icl_interp
 from icl_interp import tasks
 from icl_interp.errors import InputError
 from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.tokens import Interleaved, Stacked
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import fit
 from icl_interp.probes.targets import n_seen, target_of, values_of
 from icl_interp.provenance import generator
@@ -229,3 +232,44 @@ def test_without_scikit_learn_one_line_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     with pytest.raises(InputError, match=r"probes.fit needs scikit-learn.*pip install"):
         fit(planted(), "X'y", STREAM, prompts=drawn())
+
+
+def test_an_adapted_module_is_probed_like_the_model():
+    held = planted()
+    fresh = HookedTransformer(held.model.cfg, seed=1).to(held.model.unembed.W_U).eval()
+    fresh = of(SimpleNamespace(model=fresh, encoding=Stacked(), task=TASK))
+    module = of(held)
+    prompts = drawn()
+    expected = fit(held, moment, HEADS, prompts=prompts)
+
+    def same(untrained):
+        found = fit(module, moment, HEADS, prompts=prompts, untrained=untrained)
+        pd.testing.assert_frame_equal(found.table, expected.table)
+        return found
+
+    found = same(fresh)
+    must_fail(same, of(held))  # a control that is the trained model
+    asked = {"prompts": drawn(40, "test/learned/causal"), "effect": lambda p: torch.ones(len(p))}
+    pd.testing.assert_frame_equal(
+        found.causal(**asked, n_random=3), expected.causal(**asked, n_random=3)
+    )
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_of_an_adapted_module_the_untrained_one_is_asked_for():
+    module = of(planted())
+    wide = blank(WIDTH + 1, n_heads=2, d_head=2, d_in=DIM + 1, n_ctx=N + 1, **LINEAR).eval()
+    wide = of(SimpleNamespace(model=wide, encoding=Stacked(), task=TASK))
+    lacking = of(planted(), without=("hook_z",))
+    for untrained, message in (
+        (None, "pass untrained=icl_interp.adapt"),
+        (module, "but got the model itself"),
+        ("affine", "but got 'affine'"),
+        (lacking, r"no blocks\.0\.attn\.hook_z.*; give points="),
+        (wide, "other sizes than the model at blocks.0.hook_resid_post"),
+    ):
+        at = HEADS if untrained is lacking else STREAM
+        with pytest.raises(InputError, match=message):
+            fit(module, moment, at, prompts=drawn(20), untrained=untrained)
+    with pytest.raises(InputError, match=r"no blocks\.0\.attn\.hook_z.*; give points="):
+        fit(lacking, moment, HEADS, prompts=drawn(20), untrained=module)

@@ -3,8 +3,10 @@
 import pytest
 import torch
 from helpers import mostly_slow, must_fail
+from own_hooks import adapted
 from small_models import make, tokens_for
 
+from icl_interp.adapters import Place
 from icl_interp.errors import InputError
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.probes import reading as module
@@ -127,3 +129,28 @@ def test_what_cannot_be_measured_is_refused():
         Reading.measure(make("mlp only"), tokens_for(make("mlp only")))
     with pytest.raises(InputError, match="but got 0 prompts"):
         Reading.measure(make(), tokens_for(make())[:0])
+
+
+def test_reading_in_an_adapted_module_is_that_in_the_model():
+    model = make()
+    tokens = tokens_for(model)[:6]
+    expected = Reading.measure(model, tokens)
+    place = {"hook_attn_out": Place("blocks.{i}.hook_attn_out", take=torch.clone, put=put_back)}
+
+    def same(module, by=1.0):
+        found = Reading.measure(module, tokens)
+        torch.testing.assert_close(found.shares, expected.shares)
+        # L is told up to a rotation, L L^T is not.
+        own, wanted = (one @ one.mT for one in (found.factors, expected.factors))
+        torch.testing.assert_close(own, by * wanted)
+
+    module = adapted(model, tokens)
+    same(module)
+    must_fail(same, module, 1.001)
+    same(adapted(model, tokens, **place))  # cut out of the module, and put back
+    with pytest.raises(InputError, match=r"no blocks\.0\.hook_attn_out: .*; give points="):
+        Reading.measure(adapted(model, tokens, without=("attn_out",)), tokens)
+
+
+def put_back(old, new):
+    return new

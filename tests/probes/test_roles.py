@@ -3,9 +3,11 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from helpers import must_fail
+from own_hooks import adapted
 from small_models import PROMPTS, TASK, make
 
 from icl_interp.errors import InputError
@@ -13,7 +15,7 @@ from icl_interp.figures import head_roles
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.models.blank import blank
 from icl_interp.models.tokens import Interleaved
-from icl_interp.probes import composition, ov_spectrum, roles
+from icl_interp.probes import composition, map_orthogonality, ov_spectrum, roles
 
 PREVIOUS, PAIRS, LABELS, NEAR, EVEN, ANYWHERE = range(6)
 
@@ -173,8 +175,8 @@ def test_what_ov_does():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: roles("affine"), "roles of heads are asked of a checkpoint"),
-        (lambda: composition("affine"), "a checkpoint or a HookedTransformer is needed"),
+        (lambda: roles("affine"), "probes.roles needs a checkpoint"),
+        (lambda: composition("affine"), "a HookedTransformer or a Checkpoint is needed"),
         (lambda: composition(make("post")), "norms stand in between"),
         (lambda: ov_spectrum(make("norm on outputs")), "norms stand in between"),
         (lambda: composition(make("mlp only")), "no attention heads"),
@@ -204,3 +206,31 @@ def test_one_function_has_no_interval():
     held = SimpleNamespace(model=make(), encoding=Interleaved(), task=TASK)
     with pytest.raises(InputError, match="over functions needs at least 2"):
         roles(held, PROMPTS[:1])
+
+
+def test_roles_in_an_adapted_module_are_those_in_the_model():
+    model = make()
+    tokens = Interleaved().encode(PROMPTS[:2]).to(model.numbers)
+
+    def same(module, by=1.0):
+        held = SimpleNamespace(model=model, encoding=Interleaved(), task=TASK)
+        expected = roles(held, PROMPTS)
+        expected["score"] *= by
+        pd.testing.assert_frame_equal(roles(module, PROMPTS), expected)
+
+    module = adapted(model, tokens)
+    same(module)
+    must_fail(same, module, 1.001)
+    drawn = adapted(model, tokens, task=TASK)
+    assert len(roles(drawn)) == len(roles(module, PROMPTS))
+    with pytest.raises(InputError, match="no task came with the model"):
+        roles(module)
+
+
+def test_an_adapted_module_says_what_maps_and_roles_lack():
+    module = adapted(make(), torch.randn(2, 5, 1), without=("hook_pattern",))
+    with pytest.raises(InputError, match=r"no blocks\.0\.attn\.hook_pattern.*; give patterns="):
+        roles(module, PROMPTS)
+    for ask in (composition, ov_spectrum, map_orthogonality):
+        with pytest.raises(InputError, match="needs the weights of a HookedTransformer"):
+            ask(module)

@@ -9,7 +9,8 @@ from helpers import must_fail
 from icl_interp.circuits.nodes import Ablated
 from icl_interp.contrasts import at_query
 from icl_interp.errors import InputError
-from icl_interp.interventions.edges import READ_OUT, edges_of, written
+from icl_interp.interventions.edges import edges_of, written
+from icl_interp.models.parts import READ_OUT
 from icl_interp.probes import ExampleInfluence
 from icl_interp.provenance import generator, write_json
 from icl_interp.testing import selfcheck
