@@ -45,7 +45,7 @@ class Steer(Intervention):
 
     What is added can be taken off again:
 
-    >>> from icl_interp import HookedTransformerConfig, intervene
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
     >>> model = HookedTransformer(config).double().eval()
     >>> tokens = torch.linspace(-1, 1, 5).double()[None, :, None]
@@ -113,7 +113,7 @@ class ProjectOut(Intervention):
 
     Twice is as much as once:
 
-    >>> from icl_interp import HookedTransformerConfig, intervene
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
     >>> model = HookedTransformer(config).double().eval()
     >>> tokens = torch.linspace(-1, 1, 5).double()[None, :, None]
