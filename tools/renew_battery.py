@@ -11,6 +11,7 @@ with a hash of the code that made it.
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from icl_interp.errors import InputError
@@ -59,6 +60,9 @@ def main() -> None:
     kept = battery.kept(study)
     if kept is None or study.folder is None:
         raise InputError(f"the package keeps no battery of {study.name}: run selfcheck --full")
+    # Constructions that the study has no more are dropped.
+    there = kept.draws["construction"].isin([one.name for one in study.constructions])
+    kept = replace(kept, draws=kept.draws[there].reset_index(drop=True))
     place = study.folder / "results" / "battery.json"
     sources = job_cache.sources(study)
     left = [part for part in missing(study, kept, sources) if part[0] in asked.kinds]

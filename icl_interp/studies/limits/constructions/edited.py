@@ -18,9 +18,9 @@ def smoothed(g: torch.Generator, degrees: tuple[int, ...]) -> Case:
 
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
-        "a smoother of degrees 1 and 8",
+        "a smoother of degrees 1 and 16",
         "it misses almost nothing of a line, and much of what bends within its window",
-        lambda g: smoothed(g, (1, 8)),
+        lambda g: smoothed(g, (1, 16)),
         {ALIKE: NO},
     ),
 )
