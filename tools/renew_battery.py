@@ -72,7 +72,8 @@ def main() -> None:
         # As many parts at once as there are processes.
         some, left = left[: asked.processes], left[asked.processes :]
         folder = asked.parts / study.name / sources
-        kept = kept.renewed(battery.run(study, folder, engine=engine, only=some))
+        made = battery.run(study, folder, engine=engine, only=some)
+        kept = kept.renewed(made, battery.names(study))
         keep(kept, place)
         for kind, name in some:
             print(f"{kind}, {name}: done; {len(left)} left", flush=True)

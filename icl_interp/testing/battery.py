@@ -72,49 +72,64 @@ class Battery:
 
     @property
     def claims(self) -> DataFrame:
-        """`counts` summed over models: a row a claim and kind of trial that there is."""
+        """`counts` summed over models: a row a claim and kind of trial that there is.
+
+        Where an older file has them for all models, these are shown.
+        """
+        counts = self.counts
+        if "" in set(counts["model"]):
+            counts = counts[counts["model"] == ""]
         numbers = ["verdicts", "decided", "wrong"]
         every = self.settings.get("claims")
         kinds = list(KINDS)
         if every is None:  # an older file, which may lack a kind of trial
-            every = dict.fromkeys(self.counts["claim"])
-            kinds = [kind for kind in KINDS if kind in set(self.counts["trial"])]
+            every = dict.fromkeys(counts["claim"])
+            kinds = [kind for kind in KINDS if kind in set(counts["trial"])]
         rows = []
         for claim in every:
             for kind in kinds:
-                of_it = (self.counts["claim"] == claim) & (self.counts["trial"] == kind)
-                sums = self.counts.loc[of_it, numbers].sum()
+                of_it = (counts["claim"] == claim) & (counts["trial"] == kind)
+                sums = counts.loc[of_it, numbers].sum()
                 rows.append({"claim": claim, "trial": kind, **{n: int(sums[n]) for n in numbers}})
         return _table(rows, COUNTED[1:])
 
-    def renewed(self, other: "Battery") -> "Battery":
+    def renewed(self, other: "Battery", every: Collection[Name]) -> "Battery":
         """The same with the parts that another run made of the same study.
 
-        Trials of an older file, which does not tell models apart, give way to those of the other
-        run as a whole.
+        Counts of an older file, which does not tell models apart, are shown until all trials have
+        been made anew.
+
+        Args:
+            other: what the other run made.
+            every: all parts that the study has, as `names` gives them.
         """
-        counts, wrong, draws = self.counts, self.wrong, self.draws
         settings = {**self.settings, "claims": other.settings["claims"]}
         # Those of the other run come last, so that the first are the oldest.
         renewed = other.settings["made_by"]
         made_by = settings.get("made_by", {})
         kept_by = {name: code for name, code in made_by.items() if name not in renewed}
         settings["made_by"] = kept_by | renewed
-        if len(other.draws):
-            draws = _joined(draws, other.draws, "construction", set(other.draws["construction"]))
-        if len(other.counts):
-            models = set(other.counts["model"])
-            if "" in set(counts["model"]):
-                models |= {*counts["model"], *wrong["model"]}
-                settings |= {"models": [], "known": [], "left_out": [], "variants": {}}
-            counts = _joined(counts, other.counts, "model", models)
-            wrong = _joined(wrong, other.wrong, "model", models)
-            for name in ("models", "known", "left_out"):
-                settings[name] = list(dict.fromkeys([*settings[name], *other.settings[name]]))
-            for kind, names in other.settings["variants"].items():
-                before = settings["variants"].get(kind, [])
-                settings["variants"] = settings["variants"] | {kind: sorted({*before, *names})}
-        return Battery(self.study, counts, wrong, draws, settings)
+        for name in ("models", "known", "left_out"):
+            both = [*settings.get(name, ()), *other.settings[name]]
+            settings[name] = list(dict.fromkeys(both))
+        settings["variants"] = dict(settings["variants"])
+        for kind, tried in other.settings["variants"].items():
+            before = settings["variants"].get(kind, ())
+            settings["variants"][kind] = sorted({*before, *tried})
+
+        models = set(other.counts["model"])
+        counts = _joined(self.counts, other.counts, "model", models)
+        trials = [", ".join(part) for part in every if part[0] != DRAWN]
+        if settings["made_by"].keys() >= set(trials):
+            counts = counts[counts["model"] != ""].reset_index(drop=True)
+        drawn = set(other.draws["construction"])
+        return Battery(
+            self.study,
+            counts,
+            _joined(self.wrong, other.wrong, "model", models),
+            _joined(self.draws, other.draws, "construction", drawn),
+            settings,
+        )
 
     def short(self) -> list[str]:
         """What falls short, a line each; none where every verdict withstands."""

@@ -217,6 +217,7 @@ def test_written_and_read(quick, tmp_path):
         battery.Battery.read(tmp_path / "other.json")
 
 
+MANY = {"verdicts": 999, "decided": 999, "wrong": 0}
 OTHER = [{**one, "model": "another"} for one in TRIED]
 
 
@@ -258,32 +259,40 @@ def check_renewed(renew):
 
 
 def check_older(renew):
-    """Trials of an older file, summed over models, are not mixed with others."""
-    older = part_of([*TRIED, *OTHER], [cell(200, 0)], "old", ["affine", "another"])
+    """Trials of an older file, summed over models, are shown until all have been made anew."""
+    older = part_of([*TRIED, *OTHER], [cell(200, 0)], "", [])
     older = replace(older, counts=older.counts.assign(model=""))
-    found = renew(older, part_of(OTHER[:1], [], "new", ["another"]))
-    assert found.claims["verdicts"].tolist() == [1, 0, 0, 0]
-    assert (found.settings["models"], found.short()) == (["another"], [])
     drawn = renew(older, part_of([], [cell(100, 0)], "new", []))
     assert drawn.claims["verdicts"].tolist() == [6, 2, 2, 0]
-    assert len(drawn.draws) == 1
-    assert len(drawn.short()) == 3
+    assert (len(drawn.draws), len(drawn.short())) == (1, 3)
+    half = renew(older, part_of(OTHER[:1], [], "new", ["another"]))
+    assert half.claims["verdicts"].tolist() == [6, 2, 2, 0]
+    assert half.short() == [f"{CLAIM} on affine, edit, three: from supported to contradicted"]
+    whole = renew(half, part_of(TRIED[:2], [], "new", ["affine"]))
+    assert whole.claims["verdicts"].tolist() == [3, 0, 0, 0]
+    assert whole.short() == []
+
+
+EVERY = [("trials", "affine"), ("trials", "another"), ("draws", "one")]
 
 
 def test_parts_are_renewed():
+    def renew(kept, other):
+        return kept.renewed(other, EVERY)
+
+    def beside(kept, other):
+        """Old counts stay beside the new ones."""
+        found = kept.renewed(other, EVERY)
+        both = pandas.concat([kept.counts, other.counts], ignore_index=True)
+        return replace(found, counts=both)
+
     for check in (check_renewed, check_older):
-        check(battery.Battery.renewed)
+        check(renew)
         must_fail(check, lambda kept, other: other)
         must_fail(check, lambda kept, other: kept)
-
-    def mixed(kept, other):
-        return replace(
-            kept.renewed(other),
-            counts=pandas.concat([kept.counts, other.counts], ignore_index=True),
-        )
-
-    must_fail(check_renewed, mixed)
-    must_fail(check_older, mixed)
+        must_fail(check, beside)
+    must_fail(check_older, lambda kept, other: kept.renewed(other, [*EVERY, ("known", "one")]))
+    must_fail(check_older, lambda kept, other: kept.renewed(other, EVERY[1:]))
 
 
 def test_parts_are_made_by_name(quick, tmp_path):
@@ -354,7 +363,7 @@ def test_the_table_of_trials_fits_a_terminal():
     """Of every study, with all kinds of trials and more verdicts than there are; a claim a line."""
     for study in BUNDLED:
         rows = [
-            {"claim": claim.id, "trial": kind, "verdicts": 999, "decided": 999, "wrong": 0}
+            {"model": "", "claim": claim.id, "trial": kind} | MANY
             for claim in study.claims
             for kind in battery.KINDS
         ]
