@@ -72,24 +72,23 @@ class Battery:
 
     @property
     def claims(self) -> DataFrame:
-        """`counts` summed over models: a row a claim and kind of trial that there is.
+        """`counts` summed over models: a row a claim and kind of trial.
 
-        Where an older file has them for all models, these are shown.
+        Where an older file has a claim's counts for all models, these are shown.
         """
-        counts = self.counts
-        if "" in set(counts["model"]):
-            counts = counts[counts["model"] == ""]
         numbers = ["verdicts", "decided", "wrong"]
         every = self.settings.get("claims")
         kinds = list(KINDS)
         if every is None:  # an older file, which may lack a kind of trial
-            every = dict.fromkeys(counts["claim"])
-            kinds = [kind for kind in KINDS if kind in set(counts["trial"])]
+            every = dict.fromkeys(self.counts["claim"])
+            kinds = [kind for kind in KINDS if kind in set(self.counts["trial"])]
         rows = []
         for claim in every:
+            of_claim = self.counts[self.counts["claim"] == claim]
+            if "" in set(of_claim["model"]):
+                of_claim = of_claim[of_claim["model"] == ""]
             for kind in kinds:
-                of_it = (counts["claim"] == claim) & (counts["trial"] == kind)
-                sums = counts.loc[of_it, numbers].sum()
+                sums = of_claim.loc[of_claim["trial"] == kind, numbers].sum()
                 rows.append({"claim": claim, "trial": kind, **{n: int(sums[n]) for n in numbers}})
         return _table(rows, COUNTED[1:])
 
