@@ -13,6 +13,7 @@ import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,6 +151,7 @@ def unexplained(source: str) -> list[str]:
     return found
 
 
+@cache
 def too_dense(source: str) -> list[str]:
     """What a file exceeds, in words; nothing for one that is short or as plain as it should be."""
     found = measure(source)

@@ -164,6 +164,7 @@ def test_it_is_a_command():
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_quick_tools_add_up(capsys, tmp_path):
     out = tmp_path / "out.json"
     assert command.main(["tools", "--quick", "--out", str(out)]) == 0

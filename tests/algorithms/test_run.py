@@ -116,6 +116,7 @@ def test_a_report_is_saved(tmp_path):
         report.save(tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_a_predictor_without_weights():
     report = icl_interp.algorithm(icl_interp.baselines.Ridge(TASK, 1.0), TASK, n_functions=256)
     assert report.by_layer is None
@@ -124,6 +125,7 @@ def test_a_predictor_without_weights():
     assert "zero" in report.excluded
 
 
+@pytest.mark.slow
 def test_the_bayes_rivals_are_found():
     pooled = LinearRegression(n_dims=2, n_points=9, n_tasks=4, noise_std=1.0)
     pool = icl_interp.baselines.BayesPool(pooled, 1.0)
@@ -163,6 +165,7 @@ def test_what_cannot_be_asked_is_refused():
         icl_interp.algorithm(icl_interp.baselines.Averaging())
 
 
+@pytest.mark.slow
 def test_features_are_those_of_the_task():
     law = Uniform(-1, 1)
     task = Polynomial(degrees=(1, 2), inputs=law, coefficients=law, n_points=8)

@@ -146,6 +146,7 @@ def refused_by_analyze(kind) -> None:
         analysed(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Clamped, Noisy])
 def test_analyze_refuses(kind):
     refused_by_analyze(kind)

@@ -48,6 +48,7 @@ WRAPPERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_what_wraps_a_model_does_not_matter(name):
     found = icl_interp.load(WRAPPERS[name](), TASK)

@@ -209,6 +209,7 @@ def says_what_was_run(record, experiment):
         assert record["scale"]["words"].startswith(kept.EARLIER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_results_in_the_package_say_what_was_run(name):
     """A record whose models are no longer those of the experiment keeps its own size."""

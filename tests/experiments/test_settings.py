@@ -34,6 +34,7 @@ def has_settings(experiment):
             assert row.ours, (experiment.id, row.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", base.names())
 def test_every_experiment_has_the_setting_of_its_work(name):
     has_settings(base.get(name))

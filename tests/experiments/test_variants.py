@@ -57,6 +57,7 @@ def test_models_without_a_norm_stay_what_they_are():
         assert (model.folder == own[model.name].folder) == same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
 def test_every_model_with_a_norm_has_it_after_each_sum(scale):
     """In every table and figure, also of recipes that exist at one scale only."""

@@ -141,6 +141,7 @@ def test_the_page_has_it_in_place_of_the_mean_patterns(small, tmp_path):
     assert said == []
 
 
+@pytest.mark.slow
 def test_without_it_the_mean_patterns_stand(small, tmp_path):
     left = report()
     del left.results[example_prompts.patterns.name]

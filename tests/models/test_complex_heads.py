@@ -39,6 +39,7 @@ def is_the_unit(model, prompts):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_training_keeps_complex_diagonals(name, tmp_path, monkeypatch):
     run = run_of(name)

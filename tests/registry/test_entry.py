@@ -44,6 +44,7 @@ def test_results_that_a_claim_needs_come_along_and_no_others():
         assert result.equals(given.results[name])
 
 
+@pytest.mark.slow
 def test_large_results_are_left_out():
     one = entry("low", 0.05, n_units=100 * N_UNITS)
     model, results = one.unpacked()

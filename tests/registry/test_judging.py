@@ -24,7 +24,13 @@ def passes(folder):
     assert outcome.right, outcome.lines
 
 
-@pytest.fixture(params=[N_UNITS, 100 * N_UNITS], ids=["results", "numbers"])
+BOTH = [
+    pytest.param(N_UNITS, id="results"),
+    pytest.param(100 * N_UNITS, id="numbers", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=BOTH)
 def stored(request, tmp_path):
     """A registry whose entry holds results, or numbers alone."""
     folder = tmp_path / "registry"

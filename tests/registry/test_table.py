@@ -41,6 +41,7 @@ def test_claims_with_disagreements_come_first():
     first_is(entries, "b.not")
 
 
+@pytest.mark.slow
 def test_verdicts_that_chance_may_make_wrong_have_another_mark():
     weak = entry("weak", 0.0, seed=3)
     many = [entry(f"open {i}", 0.15) for i in range(30)]

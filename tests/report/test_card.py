@@ -79,6 +79,7 @@ def test_it_is_written_beside_the_weights(tmp_path):
     assert (folder / "README.md").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", [("md",), ("json", "md")])
 def test_it_is_a_format_of_reports(tmp_path, formats):
     found = report()

@@ -22,6 +22,8 @@ from icl_interp.report.comparison import Comparison
 from icl_interp.report.page import value_of
 from icl_interp.report.words import sentence, thresholds, what_decides, why_open
 
+pytestmark = pytest.mark.slow  # several whole reports are made
+
 
 @pytest.fixture(scope="module")
 def compared():

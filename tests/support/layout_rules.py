@@ -527,16 +527,20 @@ def named_after_its_module(tests: Sources, package: Sources) -> Iterator[str]:
     The module may stand in a folder of the room, and a test of a helper is named after the helper.
     """
     helpers = {PurePosixPath(path).stem for path in tests if path.startswith("support/")}
+    # Names of modules and folders by the room that they stand in, however deep.
+    within = defaultdict(set)
+    for file in map(PurePosixPath, package):
+        for room in file.parents:
+            inner = file.relative_to(room).with_suffix("").parts
+            # At the root: files and the folders themselves, whose tests have folders too.
+            within[room].update(inner if room.name else inner[:1])
     for path in tests:
         place = PurePosixPath(path)
         if not place.name.startswith("test_") or path in WHOLE:
             continue
-        names = set() if place.parent.name else set(helpers)
-        for file in map(PurePosixPath, package):
-            if file.is_relative_to(place.parent):
-                inner = file.relative_to(place.parent).with_suffix("").parts
-                # At the root: files and the folders themselves, whose tests have folders too.
-                names.update(inner if place.parent.name else inner[:1])
+        names = set(within[place.parent])
+        if not place.parent.name:
+            names |= helpers
         # `test_unit_claims` is of `unit`; a folder may be named by one thing that it holds.
         words = place.stem.removeprefix("test_")
         names |= {name.removesuffix("s") for name in names}

@@ -378,6 +378,7 @@ def test_the_table_of_trials_fits_a_terminal():
         must_fail(fits, [line.replace(" ", "  ") for line in lines])
 
 
+@pytest.mark.slow
 def test_all_edit_verdicts_of_the_claims_that_had_none_can_be_decided():
     """Each claim is decided on a model of weights, or was decided on bundled models."""
     missing = {}

@@ -2,6 +2,7 @@
 
 import ast
 
+import pytest
 from helpers import must_fail
 
 from icl_interp.studies import STUDIES
@@ -35,6 +36,7 @@ def imported(text):
             yield node.module
 
 
+@pytest.mark.slow
 def test_verdicts_do_not_depend_on_what_shows_them():
     files = {path: path.read_text() for path in job_cache.PACKAGE.rglob("*.py")}
     check_what_shows_is_not_asked(files)

@@ -47,6 +47,7 @@ def test_which_there_are():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUTURE_WORK)
 def test_models_of_the_slides_future_work_train(name, tmp_path):
     config = recipes.resolve(f"lipschitz_relu_{name}", TWO_STEPS)

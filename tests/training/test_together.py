@@ -109,12 +109,14 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_runs_together_are_the_runs_apart(tmp_path, float64, name):
     runs = configs(MODELS[name])
     check_same_runs(train_together(runs, tmp_path), train_apart(runs, tmp_path))
 
 
+@pytest.mark.slow
 def test_batches_in_parts_are_the_same_for_runs_together(tmp_path, float64, monkeypatch):
     """Four prompts in three parts: of one, one and two prompts, which do not count alike."""
     runs = configs(training={"accumulate": 3})
@@ -182,6 +184,7 @@ def one_rate(patch):
     patch.setattr(trainer, "learning_rate", mutant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [of_the_first, of_all, one_rate])
 def test_a_group_that_mixes_its_runs_is_noticed(tmp_path, float64, monkeypatch, mutant):
     references = train_apart(configs(), tmp_path)

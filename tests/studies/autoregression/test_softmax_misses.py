@@ -101,6 +101,7 @@ def elsewhere():
     return calibration.Case(model.eval(), case.task)
 
 
+@pytest.mark.slow
 def test_what_no_softmax_makes_says_nothing_of_softmax():
     """The error is 0.02 or more, but not the layer's.
 
@@ -124,6 +125,7 @@ def test_what_no_softmax_makes_says_nothing_of_softmax():
     )
 
 
+@pytest.mark.slow
 def test_a_badly_trained_layer_says_nothing_of_softmax():
     """Its error is large as well; only that more training lowers it tells the two apart."""
     short, trained = judged(CASES[SHORT].draw(1)), judged(CASES[FAILS].draw(1))

@@ -120,6 +120,7 @@ def test_dense_layers_decide_nothing_about_diagonals():
     assert found[PAST_CLAIM.id].reason.startswith("The model hardly predicts the next state")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0.0, 1e-6])
 def test_models_that_say_nothing_decide_nothing(left):
     case = units.half_as_many(generator(0, "test"))

@@ -95,6 +95,7 @@ def test_who_is_asked(settings, why):
     assert (why in reason) if why else reason is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [0.1, 0.3])
 def test_scaled_softmax_has_the_exponent_of_theory(own):
     """n^(c - 1), up to what other tokens weigh, which is little for small c."""

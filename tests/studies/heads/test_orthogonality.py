@@ -284,6 +284,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "name"), EDITS, ids=lambda value: getattr(value, "__name__", value)
 )

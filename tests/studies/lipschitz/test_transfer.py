@@ -107,6 +107,7 @@ class Doubled(HookedTransformer):
         return 2 * super().forward(tokens, positions)
 
 
+@pytest.mark.slow
 def test_the_model_that_predicts_is_measured(lab, monkeypatch):
     """What is judged are predictions from whole prompts.
 

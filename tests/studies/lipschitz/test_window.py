@@ -76,6 +76,7 @@ def check_gate(claim=window.OPTIMAL_WINDOW_CLAIM):
     assert judged_with(0.6, claim).verdict == "supported"
 
 
+@pytest.mark.slow
 def test_a_unit_that_hardly_uses_its_examples_is_not_judged():
     check_gate()
     others = tuple(one for one in window.CRITERION.preconditions if one.quantity != "learned")

@@ -97,6 +97,7 @@ def test_what_hardly_grows_does_not_grow():
     must_fail(check, 1.65, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("newton", "descent", "linear", "three"),
     [
