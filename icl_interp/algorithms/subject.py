@@ -13,7 +13,7 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import chunks
-from icl_interp.probes.readers import as_read
+from icl_interp.probes.readers import projected
 from icl_interp.probes.residual import depths
 from icl_interp.prompts import Prompts
 
@@ -94,7 +94,7 @@ class Subject:
     def streams(self, prompts: Prompts) -> list[Float[Tensor, "batch d_model"]]:
         """The residual stream at the query before the first block, and after each.
 
-        Of a model without norms, in coordinates of what is read later.
+        What nothing reads of it later is 0 in a model without norms.
         """
         assert self.checkpoint is not None
         model = self.checkpoint.model
@@ -106,7 +106,7 @@ class Subject:
                 _, cache = model.run_with_cache(tokens[rows], names_filter=names)
             for kept, name in zip(found, names, strict=True):
                 kept.append(cache[name][:, -1].double().cpu())
-        return as_read(model, [torch.cat(kept) for kept in found])
+        return projected(model, [torch.cat(kept) for kept in found])
 
 
 def said_by(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point target"]:

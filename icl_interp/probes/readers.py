@@ -6,6 +6,7 @@ different answers. So read-outs are fitted to what is read.
 """
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -18,6 +19,7 @@ from icl_interp.models.transformer import HookedTransformer
 
 # Relative size below which a direction is not read, and a part not heard: rounding of float32.
 ROUNDING = 1e-6
+TINY = 1e-150
 Directions = Float[Tensor, "d_model direction"]
 Streams = Sequence[Float[Tensor, "*batch _"]]
 
@@ -25,6 +27,7 @@ Streams = Sequence[Float[Tensor, "*batch _"]]
 def as_read(model: HookedModel, streams: Streams) -> list[Float[Tensor, "*batch _"]]:
     """The streams after 0, 1, ..., all blocks, in coordinates of what later parts read of them.
 
+    The coordinates are those of any basis, so this is for what is the same in all orthonormal ones.
     A norm reads every coordinate, since its scale depends on all. So the stream of a model with
     norms is left as it is, and so is that of an adapted module, whose weights have no known place.
 
@@ -42,13 +45,38 @@ def as_read(model: HookedModel, streams: Streams) -> list[Float[Tensor, "*batch 
     >>> [tuple(one.shape) for one in as_read(model, streams)]
     [(5, 8), (5, 1)]
     """
-    if not isinstance(model, HookedTransformer) or model.cfg.normalization_type:
+    if not _has_unread(model):
         return list(streams)
     found = []
     for stream, directions in zip(streams, directions_read(model), strict=True):
         seen = stream @ directions.to(stream)
         found.append(seen if directions.shape[1] else torch.zeros_like(stream[..., :1]))
     return found
+
+
+def projected(model: HookedModel, streams: Streams) -> list[Float[Tensor, "*batch d_model"]]:
+    """The same in the coordinates of the stream: what nothing reads of it is 0.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, normalization_type=None)
+    >>> model = HookedTransformer(config)
+    >>> last = torch.randn(2, 5, 8)
+    >>> _, kept = projected(model, [last, last])
+    >>> bool((model.unembed(kept) - model.unembed(last)).abs().max() < 1e-5)
+    True
+    """
+    if not _has_unread(model):
+        return list(streams)
+    found = []
+    for stream, directions in zip(streams, directions_read(model), strict=True):
+        projector = directions @ directions.T
+        found.append(stream @ projector.to(stream))
+    return found
+
+
+def _has_unread(model: HookedModel) -> TypeGuard[HookedTransformer]:
+    """Whether there may be directions of the stream that nothing reads, and weights that tell."""
+    return isinstance(model, HookedTransformer) and not model.cfg.normalization_type
 
 
 def directions_read(model: HookedTransformer) -> list[Directions]:
@@ -109,9 +137,21 @@ def _read_by_attention(attn: Attention, later: Directions) -> Float[Tensor, "d_m
     loud = arrives.flatten(1).norm(dim=1)
     largest = sources.flatten(1).norm(dim=1) * out.flatten(1).norm(dim=1)
     heard = loud > ROUNDING * largest.max()
-    parts = [arrives[:, :-1], _exact(attn.W_Q), _exact(attn.W_K)]
+    parts = [arrives[:, :-1], *_looks(attn)]
     columns = []
     for part in parts:
-        by_model = part[heard].transpose(0, 1)
-        columns.append(by_model.flatten(1))
+        # Of one size, so that none is rounding beside another.
+        by_model = part[heard].transpose(0, 1).flatten(1)
+        columns.append(by_model / by_model.norm().clamp(min=TINY))
     return torch.cat(columns, 1)
+
+
+def _looks(attn: Attention) -> list[Float[Tensor, "head d_model _"]]:
+    """What queries read that some key meets, and keys that some query meets."""
+    query = _exact(attn.W_Q)
+    key = _exact(attn.W_K)
+    if attn.positions == "rotary":  # each column meets that of another one
+        return [query, key]
+    queries = torch.cat([query, _exact(attn.b_Q)[:, None]], 1)
+    keys = torch.cat([key, _exact(attn.b_K)[:, None]], 1)
+    return [query @ keys.mT, key @ queries.mT]

@@ -26,5 +26,5 @@ def check_what_nothing_reads(streams):
 
 def test_streams_hold_what_is_read(monkeypatch):
     check_what_nothing_reads(Subject.streams)
-    monkeypatch.setattr(asked, "as_read", lambda model, streams: streams)
+    monkeypatch.setattr(asked, "projected", lambda model, streams: streams)
     must_fail(check_what_nothing_reads, Subject.streams)

@@ -87,12 +87,17 @@ def check_dead_parts(directions_read):
         second.attn.W_O[..., 1] = 0
         others = [h for h in range(model.cfg.n_heads) if h != 1]
         first.attn.W_O[others, :, 1] = 0
+        # And its first query column meets no key.
+        first.attn.W_K[1, :, 0] = 0
+        first.attn.b_K[1, 0] = 0
         first.mlp.W_out[:, 1] = 0
     before, between, after = directions_read(model)
     assert (between.shape[1], after.shape[1]) == (2, 1)
     assert between[2:].abs().max() < 1e-12
     head = first.attn
-    read = [torch.eye(model.cfg.d_model).double()[:, :2], head.W_Q[1], head.W_K[1]]
+    look = head.W_Q[1] @ head.W_K[1].T
+    read = [torch.eye(model.cfg.d_model).double()[:, :2], look, look.T]
+    read += [head.W_Q[1] @ head.b_K[1][:, None], head.W_K[1] @ head.b_Q[1][:, None]]
     read.append(head.W_V[1] @ head.W_O[1][:, 1:2])
     expected = readers.basis(torch.cat(read, 1))
     torch.testing.assert_close(before @ before.T, expected @ expected.T, rtol=0, atol=1e-9)
@@ -106,6 +111,9 @@ def test_a_part_that_nobody_hears_reads_nothing(monkeypatch):
         lambda attn, later: attn.W_V.detach().transpose(0, 1).flatten(1),
     )
     must_fail(check_dead_parts, readers.directions_read)
+    monkeypatch.undo()
+    monkeypatch.setattr(readers, "_looks", lambda attn: [attn.W_Q.detach(), attn.W_K.detach()])
+    must_fail(check_dead_parts, readers.directions_read)
 
 
 def test_a_model_that_says_a_constant_reads_nothing():
@@ -114,6 +122,24 @@ def test_a_model_that_says_a_constant_reads_nothing():
         model.unembed.W_U.zero_()
     for seen in readers.as_read(model, [torch.ones(4, 12).double() for _ in depths(model)]):
         torch.testing.assert_close(seen, torch.zeros(4, 1).double(), rtol=0, atol=0)
+
+
+def check_projected(projected):
+    """What is read is the same, and what is not is 0, whatever basis was found."""
+    model = without_norms()
+    edited = EDITS["unread coordinates, one a head (large)"].apply(model, generator(2, "test"))
+    noise = torch.randn(4, edited.cfg.d_model, generator=generator(1, "test")).double()
+    *inner, last = projected(edited, [noise for _ in depths(edited)])
+    for kept in inner:
+        width = model.cfg.d_model
+        torch.testing.assert_close(kept[:, :width], noise[:, :width], rtol=0, atol=1e-9)
+        assert kept[:, width:].abs().max() < 1e-9
+    torch.testing.assert_close(edited.unembed(last), edited.unembed(noise), rtol=0, atol=1e-9)
+
+
+def test_what_is_not_read_is_0_in_the_stream():
+    check_projected(readers.projected)
+    must_fail(check_projected, lambda model, streams: streams)
 
 
 def check_left_alone(as_read):

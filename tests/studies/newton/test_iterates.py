@@ -161,7 +161,7 @@ def check_what_nothing_reads(measurement):
 
 def test_what_nothing_reads_moves_no_read_out(monkeypatch):
     check_what_nothing_reads(measured.iterates)
-    monkeypatch.setattr(measured, "as_read", lambda model, streams: streams)
+    monkeypatch.setattr(measured, "projected", lambda model, streams: streams)
     must_fail(check_what_nothing_reads, measured.iterates)
 
 

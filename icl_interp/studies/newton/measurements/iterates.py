@@ -20,7 +20,7 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.base import INPUTS
 from icl_interp.baselines.moments import Diagonal, Moments
 from icl_interp.probes.read_outs import read_out
-from icl_interp.probes.readers import as_read
+from icl_interp.probes.readers import projected
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
 from icl_interp.provenance import generator
@@ -166,7 +166,7 @@ def iterates(lab: Lab) -> DataArray:
         at_query = stream[:, -1].double()
         streams.append(at_query)
     layers = []
-    for stream in as_read(lab.model, streams):
+    for stream in projected(lab.model, streams):
         layers.append(sample.read(stream))
     said = torch.stack(layers)
 
