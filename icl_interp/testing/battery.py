@@ -82,14 +82,15 @@ class Battery:
         if every is None:  # an older file, which may lack a kind of trial
             every = dict.fromkeys(self.counts["claim"])
             kinds = [kind for kind in KINDS if kind in set(self.counts["trial"])]
+        counted_rows = self.counts.to_dict("records")
         rows = []
         for claim in every:
-            of_claim = self.counts[self.counts["claim"] == claim]
-            if "" in set(of_claim["model"]):
-                of_claim = of_claim[of_claim["model"] == ""]
+            of_claim = [row for row in counted_rows if row["claim"] == claim]
+            of_claim = [row for row in of_claim if not row["model"]] or of_claim
             for kind in kinds:
-                sums = of_claim.loc[of_claim["trial"] == kind, numbers].sum()
-                rows.append({"claim": claim, "trial": kind, **{n: int(sums[n]) for n in numbers}})
+                of_it = [row for row in of_claim if row["trial"] == kind]
+                sums = {name: sum(row[name] for row in of_it) for name in numbers}
+                rows.append({"claim": claim, "trial": kind, **sums})
         return _table(rows, COUNTED[1:])
 
     def renewed(self, other: "Battery", every: Collection[Name]) -> "Battery":
@@ -120,7 +121,7 @@ class Battery:
         counts = _joined(self.counts, other.counts, "model", models)
         trials = [", ".join(part) for part in every if part[0] != DRAWN]
         if settings["made_by"].keys() >= set(trials):
-            counts = counts[counts["model"] != ""].reset_index(drop=True)
+            counts = _table([row for row in counts.to_dict("records") if row["model"]], COUNTED)
         drawn = set(other.draws["construction"])
         return Battery(
             self.study,
