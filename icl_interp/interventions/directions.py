@@ -172,8 +172,10 @@ def _edit(model: HookedModel, at: str, head: int | None, change: Change) -> Chan
         raise InputError(f"{at} has an axis of heads: name one with head=")
     if head is not None and not of_heads:
         raise InputError(f"{at} has no axis of heads: leave head= out")
-    if head is not None and not 0 <= head < (n_heads := model.cfg.n_heads):
-        raise InputError(f"there is no head {shown(head)} at {at}: the model has {n_heads}")
+    if head is not None:
+        n_heads = model.cfg.n_heads
+        if not 0 <= head < n_heads:
+            raise InputError(f"there is no head {shown(head)} at {at}: the model has {n_heads}")
 
     def edit(t: Tensor, hook: object) -> Tensor:
         if head is None:

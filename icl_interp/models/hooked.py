@@ -68,6 +68,11 @@ class HookedModel(HookedRootModule):
         there = {"attn": not self.cfg.mlp_only, "mlp": not self.cfg.attn_only}
         return tuple(kind for kind, exists in there.items() if exists)
 
+    @property
+    def usual_names(self) -> Callable[[str], bool] | None:
+        """Which activations `run_with_cache` keeps where nobody says; None for all."""
+        return None
+
     def fixed_weights(self) -> AbstractContextManager[None]:
         """A context in which no weight changes."""
         return nullcontext()
@@ -90,11 +95,13 @@ class HookedModel(HookedRootModule):
         number: Callable[[Tensor], Tensor] | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Any]:
-        """The output, and every activation (or those `names_filter` selects) by hook name.
+        """The output, and activations by hook name.
 
         Args:
             args: tokens, and what else `forward` takes.
-            names_filter: a name, names, or a function that says of a name whether it is kept.
+            names_filter: a name, names, or a function that says of a name whether it is kept. By
+                default all are, but for what single heads and MLPs of a `HookedTransformer` read
+                (`hook_q_input`, ...), as in TransformerLens.
             incl_bwd: whether to keep gradients of a number as well, under the hook's name with
                 "_grad" behind it. No gradient is left at the weights.
             number: that number, made of the output. It must be given with `incl_bwd`, because a
@@ -103,7 +110,18 @@ class HookedModel(HookedRootModule):
 
         Raises:
             InputError: a name or filter that matches no hook, or gradients of what is no number.
+
+        >>> from icl_interp import HookedTransformer, HookedTransformerConfig
+        >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+        >>> model, tokens = HookedTransformer(config), torch.linspace(-1, 1, 5)[None, :, None]
+        >>> last = lambda out: out[:, -1].sum()
+        >>> _, cache = model.run_with_cache(tokens, incl_bwd=True, number=last)
+        >>> gradient = cache["blocks.0.hook_resid_post_grad"]
+        >>> bool((gradient[:, :-1] == 0).all()), bool((gradient[:, -1] != 0).any())
+        (True, True)
         """
+        if names_filter is None:
+            names_filter = self.usual_names
         self.check_hooks(names_filter)
         return_cache_object = kwargs.pop("return_cache_object", True)
         has_batch_dim = not kwargs.get("remove_batch_dim", False)

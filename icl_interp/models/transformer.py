@@ -280,51 +280,14 @@ class HookedTransformer(WeightProperties, HookedModel):
             )
         return None
 
-    def run_with_cache(
-        self,
-        *args: Any,
-        names_filter: Any = None,
-        incl_bwd: bool = False,
-        number: Callable[[Tensor], Tensor] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Any]:
-        """The output, and every activation (or those `names_filter` selects) by hook name.
-
-        What heads and MLPs read (`READS`) are copies of the stream, one a head. They are kept where
-        `names_filter` selects them, and not by default, as in TransformerLens.
-
-        Args:
-            args: tokens, and what else `forward` takes.
-            names_filter: a name, names, or a function that says of a name whether it is kept.
-            incl_bwd: whether to keep gradients of a number as well, under the hook's name with
-                "_grad" behind it. No gradient is left at the weights.
-            number: that number, made of the output. It must be given with `incl_bwd`, because a
-                prediction is a tensor.
-            kwargs: others of TransformerLens, such as `device` and `remove_batch_dim`.
-
-        Raises:
-            InputError: a name or filter that matches no hook, or gradients of what is no number.
-
-        >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
-        >>> model, tokens = HookedTransformer(config), torch.linspace(-1, 1, 5)[None, :, None]
-        >>> last = lambda out: out[:, -1].sum()
-        >>> _, cache = model.run_with_cache(tokens, incl_bwd=True, number=last)
-        >>> gradient = cache["blocks.0.hook_resid_post_grad"]
-        >>> bool((gradient[:, :-1] == 0).all()), bool((gradient[:, -1] != 0).any())
-        (True, True)
-        """
-        if names_filter is None:
-            names_filter = _not_read_apart
-        return super().run_with_cache(
-            *args, names_filter=names_filter, incl_bwd=incl_bwd, number=number, **kwargs
-        )
+    @property
+    def usual_names(self) -> Callable[[str], bool]:
+        """What heads and MLPs read (`READS`) are copies of the stream, one a head: not kept."""
+        return _not_read_apart
 
     def _check_gradients(self, names: Collection[str], tokens: Any) -> None:
-        if (
-            any(name.endswith("_input") for name in names)
-            and any(".ln1." in name for name in names)
-            and self.cfg.sublayers_read_normed
-        ):
+        kept = " ".join(names)
+        if "_input" in kept and ".ln1." in kept and self.cfg.sublayers_read_normed:
             raise InputError(
                 "gradients of hook_q_input, hook_k_input or hook_v_input pass by the hooks of ln1, "
                 "whose own gradients would lack them: ask for them in two runs"

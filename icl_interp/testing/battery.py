@@ -185,6 +185,16 @@ class Battery:
             f"verdicts on constructions that are right in at least {AS_EXPECTED} of {DRAWS} draws: "
             f"{len(cells) - short} of {len(cells)} ({n} draws each)"
         )
+        # Of a battery that is made anew: trials that do not stand above yet.
+        new = [row for row in self.counts.to_dict("records") if row["model"]]
+        if len(new) not in (0, len(self.counts)):
+            models = {row["model"] for row in new}
+            edits = [row for row in new if row["trial"] == "edit"]
+            verdicts, wrong = (sum(row[n] for row in edits) for n in ("verdicts", "wrong"))
+            lines.append(
+                f"made anew so far: trials of {len(models)} models, with {verdicts} verdicts after "
+                f"edits ({wrong} wrong)"
+            )
         return lines
 
     def by_trial(self) -> list[str]:

@@ -268,9 +268,12 @@ def check_older(renew):
     half = renew(older, part_of(OTHER[:1], [], "new", ["another"]))
     assert half.claims["verdicts"].tolist() == [6, 2, 2, 0]
     assert half.short() == [f"{CLAIM} on affine, edit, three: from supported to contradicted"]
+    assert half.summary()[-1].endswith("of 1 models, with 1 verdicts after edits (0 wrong)")
     whole = renew(half, part_of(TRIED[:2], [], "new", ["affine"]))
     assert whole.claims["verdicts"].tolist() == [3, 0, 0, 0]
     assert whole.short() == []
+    for one in (older, whole):
+        assert "made anew" not in one.summary()[-1]
 
 
 EVERY = [("trials", "affine"), ("trials", "another"), ("draws", "one")]
