@@ -212,6 +212,38 @@ def test_gradients_are_those_of_the_conversion():
     refuse("pass number=", mine.run_with_cache, tokens, incl_bwd=True)
 
 
+class Rounded(nn.Module):
+    """A module that goes on with numbers through which no gradient flows back."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(1, 4)
+        self.last = nn.Linear(4, 1)
+
+    def forward(self, tokens):
+        return self.last(self.inner(tokens).detach())
+
+
+def test_gradients_that_do_not_arrive_are_refused():
+    model = icl_interp.adapt(Rounded(), encoding="interleaved", points={"hook_inner": "inner"})
+    tokens = model.encoding.encode(PROMPTS)
+    settings = {"names_filter": "hook_inner", "incl_bwd": True, "number": lambda out: out.sum()}
+    refuse("no gradient reaches hook_inner: ", model.run_with_cache, tokens, **settings)
+
+
+@pytest.mark.parametrize(
+    ("named", "kinds"),
+    [
+        ({"blocks.0.attn.hook_z": of_heads("body.h.0.attn.c_proj")}, ("attn",)),
+        ({"blocks.0.hook_mlp_out": "body.h.0.mlp.c_proj"}, ("mlp",)),
+        ({}, ("attn", "mlp")),
+    ],
+)
+def test_blocks_consist_of_what_was_named(named, kinds):
+    """Of both where nothing was, so that a tool says what it misses."""
+    assert gpt2(patterns=[], norms={}, points=named).sublayer_kinds == kinds
+
+
 def of_mlps(module, **given):
     """An adapted GPT-2 with what its heads write, and what its MLPs read and write."""
     points = {}
