@@ -5,6 +5,7 @@ from foreign_files import TheirTransformer
 from torch import nn
 from transformers import LlamaConfig, LlamaModel
 
+from icl_interp.adapters import Place
 from icl_interp.provenance import generator
 
 WIDTH, HEADS, LAYERS = 8, 2, 2
@@ -116,3 +117,10 @@ def drawn(model, size=0.4):
             noise = torch.randn(parameter.shape, generator=generator(0, f"drawn/{name}"))
             parameter.copy_(size * noise + ("norm" in name and name.endswith("weight")))
     model.eval()
+
+
+def of_heads(name):
+    """What heads make of values, of a matrix product that takes all of them side by side."""
+    return Place(
+        name, "input", take=lambda z: z.unflatten(-1, (HEADS, -1)), put=lambda old, z: z.flatten(-2)
+    )

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from icl_interp.errors import InputError
+
 
 class Surface(logging.Handler):
     """Raises each error that the package logs instead, since no test should hide a broken claim."""
@@ -31,6 +33,13 @@ def must_fail(check: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     except (AssertionError, pytest.fail.Exception):
         return
     raise AssertionError(f"{getattr(check, '__name__', check)} accepts a mutant, so it can't fail")
+
+
+def refuse(message: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Assert that a call is refused in one clear line."""
+    with pytest.raises(InputError, match=message) as refused:
+        call(*args, **kwargs)
+    assert "\n" not in str(refused.value)
 
 
 def mostly_slow(values: Iterable[Any], fast: int = 1, *, single: bool = False) -> list[Any]:
