@@ -66,7 +66,7 @@ def test_one_head_has_that_of_the_unit():
 
 def test_a_unit_is_a_smoother_with_its_own_error():
     """A unit of the best window, in the place of the model of one head."""
-    name = experiment.KINDS["one head"].name
+    name = experiment.KINDS["one head with an MLP"].name
     made = setup(8, 8, **{name: window(2.0)})
     results = experiment.run(made)
     (row,) = results["windows"].to_dict("records")

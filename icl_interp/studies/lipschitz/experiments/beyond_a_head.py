@@ -1,9 +1,8 @@
 """More than one softmax head: the windows of models that the slides leave to future work.
 
 The slides end with models beyond one softmax head: several heads, more layers, MLPs, positions. One
-small model of each kind is trained here on the functions of `lipschitz_relu`, beside a model of one
-head of the same width. The slides claim nothing of such models, so nothing is judged: what is
-measured stands in notes.
+small model of each kind is trained here on the functions of `lipschitz_relu`. The slides claim
+nothing of such models, so nothing is judged: what is measured stands in notes.
 
 Of every head its window w is read off its scores. A smoother of the labels, with the head's own
 weights, is put in its place: it says whether the head does more than a head of a unit does.
@@ -29,7 +28,7 @@ from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
 KINDS = {
-    "one head": models.varied("lipschitz_relu_width_32"),
+    "one head with an MLP": models.varied("lipschitz_relu_width_32"),
     "four heads": models.varied("lipschitz_relu_heads"),
     "two layers": models.varied("lipschitz_relu_layers"),
     "two layers with MLPs": models.varied("lipschitz_relu_mlp"),
