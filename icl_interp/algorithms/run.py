@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.adapters.adapted import Adapted
 from icl_interp.algorithms import designs
 from icl_interp.algorithms.distances import (
     NEGLIGIBLE,
@@ -149,11 +150,14 @@ def _opened(
     """The model or predictor, and its task."""
     outside = adapters.recognised(checkpoint)
     if outside is not None:
+        adapted = checkpoint if isinstance(checkpoint, Adapted) else None
+        if task is None and adapted is not None:
+            task = adapted.task
         if not isinstance(task, Task):
             raise InputError(
                 "a predictor brings no task: pass task=, for example LinearRegression(...)"
             )
-        return Subject(outside, outside.name), _checked(task)
+        return Subject(outside, outside.name, adapted=adapted), _checked(task)
     foreign.check_intact(checkpoint, "algorithm")
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     return Subject(loaded, loaded.name, loaded), _checked(loaded.task)
@@ -177,7 +181,7 @@ def _half(subject: Subject, task: Task, n_functions: int | None) -> int:
     """Functions of a half: more where more numbers are fitted."""
     if n_functions is not None:
         return whole(n_functions, "n_functions", 64, 10**5) // 2
-    if subject.is_large or subject.checkpoint is None:
+    if subject.is_large or not subject.has_weights:
         return FEW
     return int(np.clip(4 * task.n_determining**2, FEWEST, MOST))
 
@@ -187,9 +191,11 @@ def _notes(subject: Subject, task: Task) -> list[str]:
     found = []
     if not task.has_features:
         found.append("functions are linear in no fixed features: regressions are on the inputs")
-    if subject.checkpoint is None:
+    if not subject.has_weights:
         found.append("a predictor without weights: hat rows and layers are left out")
-    elif task.n_targets > 1:
+    elif subject.n_layers is None:
+        found.append("nobody named the stream, residual=[...] of adapt: layers are left out")
+    if subject.has_weights and task.n_targets > 1:
         found.append("values are vectors: hat rows are left out")
     if subject.one_length:
         found.append("the model predicts the last point alone: shorter prompts may be new to it")
@@ -227,7 +233,7 @@ def _hats(
     notes: list[str],
 ) -> Distances | None:
     """Distances of hat rows; None where there are none."""
-    if subject.checkpoint is None or prompts.n_targets > 1:
+    if not subject.has_weights or prompts.n_targets > 1:
         return None
     own = subject.hat_rows(prompts)
     theirs = [hat_rows_of(predictor, prompts, one.linear) for one, predictor in known.values()]
@@ -292,7 +298,7 @@ def _by_layer(
     said: Mapping[str, Tensor],
 ) -> DataArray | None:
     """D of what each layer's stream says; None for a predictor without layers."""
-    if subject.checkpoint is None:
+    if subject.n_layers is None:
         return None
     values = task.targets(tuning.parameters, tuning.xs)[:, -1]
     read = read_outs.by_layer(subject.streams(tuning), values, subject.streams(judging))

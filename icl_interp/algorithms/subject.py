@@ -1,6 +1,5 @@
 """What is asked of a model or a predictor: predictions, hat rows, and the stream at the query."""
 
-import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,11 +7,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.adapters.adapted import Adapted
 from icl_interp.analyses.facts import is_large
 from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import chunks
+from icl_interp.probes.influence import ExampleInfluence
 from icl_interp.probes.readers import projected
 from icl_interp.probes.residual import depths
 from icl_interp.prompts import Prompts
@@ -27,22 +30,34 @@ class Subject:
 
     Attributes:
         source: with `predict`.
-        checkpoint: None for a predictor without weights.
+        checkpoint: None for an adapted module, and for a predictor without weights.
+        adapted: the module, where one was adapted.
     """
 
     source: Predictor
     name: str
     checkpoint: Checkpoint | None = None
+    adapted: Adapted | None = None
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it is a model, whose prediction can be asked for its derivatives at low cost."""
+        return self.checkpoint is not None or self.adapted is not None
 
     @property
     def n_layers(self) -> int | None:
-        """Blocks; None where there is no model."""
-        return self.checkpoint.model.cfg.n_layers if self.checkpoint else None
+        """Blocks; None where there are none, or nobody named the stream between them."""
+        if self.checkpoint is not None:
+            return self.checkpoint.model.cfg.n_layers
+        if self.adapted is None or set(depths(self.adapted)) - set(self.adapted.hook_dict):
+            return None
+        return self.adapted.cfg.n_layers
 
     @property
     def is_large(self) -> bool:
         """Whether a smaller sample is asked for."""
-        return self.checkpoint is not None and is_large(self.checkpoint.model)
+        model = self.checkpoint.model if self.checkpoint else self.adapted
+        return model is not None and is_large(model)
 
     @property
     def one_length(self) -> bool:
@@ -75,38 +90,37 @@ class Subject:
 
         The model is run in float64.
         """
-        # `probes.ExampleInfluence` measures the same; both become one.
-        assert self.checkpoint is not None
-        model = copy.deepcopy(self.checkpoint.model).double().eval()
-        encoding = self.checkpoint.encoding
-        prompts = prompts.double()
-        parts = []
-        with torch.enable_grad():
-            for rows in chunks(model, len(prompts), encoding.n_tokens(prompts.n_points)):
-                some = prompts[rows]
-                ys = some.ys.clone().requires_grad_(True)
-                tokens = encoding.encode(replace(some, ys=ys))
-                said = model(tokens)[:, -1, 0]
-                (slope,) = torch.autograd.grad(said.sum(), ys)
-                parts.append(slope[:, :-1, 0])
-        return torch.cat(parts)
+        source = self.checkpoint or self.adapted
+        assert source is not None
+        found = ExampleInfluence.measure(source, prompts, inputs=False)
+        return torch.from_numpy(found.weights.values.copy())
 
     def streams(self, prompts: Prompts) -> list[Float[Tensor, "batch d_model"]]:
         """The residual stream at the query before the first block, and after each.
 
-        What nothing reads of it later is 0 in a model without norms.
+        What nothing reads of it later is 0 in a model without norms. Of an adapted module nobody
+        says what is read, so its stream stays as it is.
         """
-        assert self.checkpoint is not None
+        if self.checkpoint is None:
+            assert self.adapted is not None
+            return _at_query(self.adapted, self.adapted.encoding, prompts)
         model = self.checkpoint.model
-        names = depths(model)
-        tokens = self.checkpoint.encoding.encode(prompts).to(model.unembed.W_U)
-        found: list[list[Tensor]] = [[] for _ in names]
-        for rows in chunks(model, len(prompts), tokens.shape[1]):
-            with torch.no_grad():
-                _, cache = model.run_with_cache(tokens[rows], names_filter=names)
-            for kept, name in zip(found, names, strict=True):
-                kept.append(cache[name][:, -1].double().cpu())
-        return projected(model, [torch.cat(kept) for kept in found])
+        return projected(model, _at_query(model, self.checkpoint.encoding, prompts))
+
+
+def _at_query(
+    model: HookedModel, encoding: Encoding, prompts: Prompts
+) -> list[Float[Tensor, "batch d_model"]]:
+    """The stream at the query at each depth, in float64."""
+    names = depths(model)
+    tokens = encoding.encode(prompts).to(model.numbers)
+    found: list[list[Tensor]] = [[] for _ in names]
+    for rows in chunks(model, len(prompts), tokens.shape[1]):
+        with torch.no_grad():
+            _, cache = model.run_with_cache(tokens[rows], names_filter=names)
+        for kept, name in zip(found, names, strict=True):
+            kept.append(cache[name][:, -1].double().cpu())
+    return [torch.cat(kept) for kept in found]
 
 
 def said_by(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point target"]:

@@ -14,6 +14,7 @@ from icl_interp.analyses.criterion import FEWEST_CLAIMS, Estimate
 from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError, whole
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import build, decode, encode
 from icl_interp.structured import Stored
@@ -412,7 +413,7 @@ def x_unit(task: Task) -> float:
     return float(max(abs(end) for end in task.inputs.interval))
 
 
-def is_large(model: HookedTransformer) -> bool:
+def is_large(model: HookedModel) -> bool:
     """Whether a model is so large that a default analysis reads fewer prompts.
 
     It reads 64 units of 4 prompts instead of 128 of 8. Whether a head or a block matters is asked

@@ -8,7 +8,7 @@ Of every head its window w is read off its scores. A smoother of the labels, wit
 weights, is put in its place: it says whether the head does more than a head of a unit does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,33 +44,38 @@ SMOKE_CONTEXTS = 400  # of the Monte Carlo that finds the best window
 
 def run(setup: Setup) -> dict[str, Result]:
     """The error of each model, the window of each head, and what a smoother leaves of it."""
-    here = {kind: model.name for kind, model in KINDS.items() if setup.has(model.name)}
-    if not here:
-        return {}
     found: list[dict[str, Any]] = []
     windows: list[dict[str, Any]] = []
     stand_ins: list[dict[str, Any]] = []
-    for kind, name in here.items():
+    for kind, model in KINDS.items():
+        name = model.name
+        if not setup.has(name):
+            continue
         task = models.task_of(setup.models[name])
         best = _best_window(setup, task)
-        found.append({"model": kind, **_error(setup, name, task, best)})
+        ratio = _error(setup, name, task, best)
+        found.append({"model": kind, **ratio})
 
         # Heads are named "layer.head".
         by_head = setup.measure(name, head_windows)
         for head in by_head["head"].values:
-            numbers = by_head.sel(head=head).to_series().to_dict()
-            windows.append({"model": kind, "head": str(head), **numbers, "best w": best})
-        stand_ins += _stand_ins(kind, setup.measure(name, smoother))
+            numbers = by_head.sel(head=head).to_series()
+            row = {"model": kind, "head": str(head), **numbers, "best w": best}
+            windows.append(row)
+        changes = setup.measure(name, smoother)
+        stand_ins += _stand_ins(kind, changes)
+    if not found:
+        return {}
+    of_errors = "ratio: over the error of one head with the best w"
+    of_windows = "w of the whitened M; fit: share of the scores that M explains"
+    of_smoothers = (
+        "squared change of the prediction without the head, over the variance of the values; left: "
+        "share of it that a smoother of the labels leaves"
+    )
     return {
-        "errors": table_of_rows(found, note="ratio: over the error of one head with the best w"),
-        "windows": table_of_rows(
-            windows, note="w of the whitened M; fit: share of the scores that M explains"
-        ),
-        "smoothers": table_of_rows(
-            stand_ins,
-            note="squared change of the prediction without the head, over the variance of the "
-            "values; left: share of it that a smoother of the labels leaves",
-        ),
+        "errors": table_of_rows(found, note=of_errors),
+        "windows": table_of_rows(windows, note=of_windows),
+        "smoothers": table_of_rows(stand_ins, note=of_smoothers),
     }
 
 
@@ -86,7 +91,8 @@ def _best_window(setup: Setup, task: RidgeFunction) -> float:
 
 def _error(setup: Setup, name: str, task: RidgeFunction, best: float) -> dict[str, float]:
     """The error of a model, and its ratio to that of one head with the best window."""
-    unit = models.KernelUnit(best * torch.eye(task.dim, dtype=torch.float64))
+    identity = torch.eye(task.dim, dtype=torch.float64)
+    unit = models.KernelUnit(best * identity)
     own = models.query_errors(setup, name, task).values
     least = models.query_errors(setup, "unit", task, unit).values
     ratio = bootstrap(lambda a, b: a / b, own, least, positive=True)
@@ -98,10 +104,12 @@ def _stand_ins(kind: str, changes: DataArray) -> list[dict[str, Any]]:
     rows = []
     means = changes.mean("unit")
     for head in means["head"].values:
-        nothing = float(means.sel({"head": head, "stand-in": NOTHING}))
-        smoothed = float(means.sel({"head": head, "stand-in": LABELS}))
+        of_head = means.sel(head=head)
+        nothing = float(of_head.sel({"stand-in": NOTHING}))
+        smoothed = float(of_head.sel({"stand-in": LABELS}))
         left = smoothed / nothing if nothing > 0 else 0.0
-        rows.append({"model": kind, "head": str(head), "without": nothing, "left": left})
+        row = {"model": kind, "head": str(head), "without": nothing, "left": left}
+        rows.append(row)
     return rows
 
 
@@ -116,26 +124,33 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _note_of(results: Results, row: Mapping[str, Any]) -> Statement:
     kind = row["model"]
     heads = errors.rows_of(results, "windows", model=kind)
-    windows = ", ".join(f"{one['w']:.3g} (head {one['head']})" for one in heads)
     kept = errors.rows_of(results, "smoothers", model=kind)
-    left = ", ".join(f"{one['left']:.2g} (head {one['head']})" for one in kept)
-    least_fit = 100 * min(one["fit"] for one in heads)
+    windows = _by_head(heads, "w", ".3g")
+    left = _by_head(kept, "left", ".2g")
+    fits = [one["fit"] for one in heads]
+    least_fit = 100 * min(fits)
+    best = heads[0]["best w"]
     return note(
         f"{kind[0].upper()}{kind[1:]}: the error is {row['ratio']:.3g} [{row['low']:.3g}, "
-        f"{row['high']:.3g}] times that of one head with the best window, w = "
-        f"{heads[0]['best w']:.3g}. Windows of the heads: {windows}; M explains at least "
-        f"{least_fit:.3g} % of the variance of the scores. A smoother of the labels leaves {left} "
-        "of what a head does. The slides leave such models to future work."
+        f"{row['high']:.3g}] times that of one head with the best window, w = {best:.3g}. Windows "
+        f"of the heads: {windows}; M explains at least {least_fit:.3g} % of the variance of the "
+        f"scores. A smoother of the labels leaves {left} of what a head does. The slides leave "
+        "such models to future work."
     )
+
+
+def _by_head(rows: Sequence[Mapping[str, Any]], column: str, digits: str) -> str:
+    """A number a head, in words."""
+    return ", ".join(f"{row[column]:{digits}} (head {row['head']})" for row in rows)
 
 
 def compare(results: Results) -> DataFrame | None:
     """A row a head; the slides print no numbers."""
-    ratios = {row["model"]: row["ratio"] for row in errors.rows_of(results, "errors")}
-    rows = [
-        {**row, "error / best head's": ratios[row["model"]]}
-        for row in errors.rows_of(results, "windows")
-    ]
+    rows = []
+    for row in errors.rows_of(results, "errors"):
+        heads = errors.rows_of(results, "windows", model=row["model"])
+        for head in heads:
+            rows.append({**head, "error / best head's": row["ratio"]})
     return errors.as_table(rows, "w: mean eigenvalue of whitened M; deviation: |M - w I| / |w|")
 
 

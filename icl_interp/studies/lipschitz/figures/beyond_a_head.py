@@ -7,7 +7,7 @@ from pandas import DataFrame
 
 from icl_interp.experiments.errors import columns_of, rows_of
 from icl_interp.figures.colours import BLUE, INK
-from icl_interp.figures.drawing import Axis, Drawing, Mark, Panel, Points, Rule, rows
+from icl_interp.figures.drawing import Axis, Drawing, Panel, Points, Rule, rows
 from icl_interp.results import Result
 
 Rows = Sequence[Mapping[Any, Any]]
@@ -20,26 +20,21 @@ def beyond_a_head(
     errors = rows_of(results, "errors")
     if not errors:
         return {}
-    kinds = [row["model"] for row in errors]
-    names = rows([kind.replace(" with ", "\nwith ") for kind in kinds])
+    # A row a model; long names take two lines.
+    kinds = []
+    lines = []
+    for row in errors:
+        kind = row["model"]
+        kinds.append(kind)
+        lines.append(kind.replace(" with ", "\nwith "))
+    names = rows(lines)
     windows = rows_of(results, "windows")
     kept = rows_of(results, "smoothers")
-
-    ratio, low, high = columns_of(errors, "ratio", "low", "high")
-    marks: list[Mark] = [Rule(x=1.0)]
-    marks.append(Points(ratio, range(len(kinds)), low, high, colour=INK, hover="{x:.3g}"))
-    error = Panel("error of the model", Axis("error / error at best window"), names, marks)
-
-    best, w = columns_of(windows, "best w", "w")
-    marks = [Rule(x=float(best[0]))]
-    marks.append(Points(w, _places(windows, kinds), colour=BLUE, hover="w = {x:.3g}"))
-    panels = [error, Panel("windows of its heads", Axis("window w", 0.0), names, marks)]
-
-    if kept:
-        (left,) = columns_of(kept, "left")
-        points = Points(left, _places(kept, kinds), colour=BLUE, hover="{x:.2g}")
-        x = Axis("share that is left", -0.03)
-        panels.append(Panel("heads less a smoother", x, names, [points]))
+    panels = [
+        _errors(errors, names),
+        _windows(windows, kinds, names),
+        _smoothers(kept, kinds, names),
+    ]
     below = (
         "A mark is a head; left, a model with its 95 % interval. Rules: one head with the best "
         "window. Right: what a smoother of the labels, put in the head's place, leaves of what the "
@@ -47,6 +42,31 @@ def beyond_a_head(
     )
     title = "Beyond one softmax head: windows of all heads"
     return {"beyond_a_head": Drawing(title, below, panels, height=330, same_y=True)}
+
+
+def _errors(errors: Rows, names: Axis) -> Panel:
+    """A mark a model."""
+    ratio, low, high = columns_of(errors, "ratio", "low", "high")
+    places = range(len(errors))
+    points = Points(ratio, places, low, high, colour=INK, hover="{x:.3g}")
+    x = Axis("error / error at best window")
+    return Panel("error of the model", x, names, [Rule(x=1.0), points])
+
+
+def _windows(windows: Rows, kinds: Sequence[str], names: Axis) -> Panel:
+    """A mark a head."""
+    best, w = columns_of(windows, "best w", "w")
+    points = Points(w, _places(windows, kinds), colour=BLUE, hover="w = {x:.3g}")
+    rule = Rule(x=float(best[0]))
+    return Panel("windows of its heads", Axis("window w", 0.0), names, [rule, points])
+
+
+def _smoothers(kept: Rows, kinds: Sequence[str], names: Axis) -> Panel:
+    """A mark a head, or a group of heads that do the same."""
+    (left,) = columns_of(kept, "left")
+    points = Points(left, _places(kept, kinds), colour=BLUE, hover="{x:.2g}")
+    x = Axis("share that is left", -0.03)
+    return Panel("heads less a smoother", x, names, [points])
 
 
 def _places(found: Rows, kinds: Sequence[str]) -> list[int]:

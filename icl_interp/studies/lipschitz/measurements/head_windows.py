@@ -44,6 +44,8 @@ def head_windows(lab: Lab, swept: Swept) -> DataArray:
     xs = swept.prompts.xs.double()
     ys = swept.prompts.ys.double()
     recorded = swept.probe(Activations).recorded
+
+    # A row a head, layer by layer.
     names = []
     rows = []
     for layer, hook in enumerate(_hooks(lab)):

@@ -65,20 +65,25 @@ def score_map(
     1.0
     """
     d = xs.shape[-1]
-    tokens = torch.cat([xs, ys], -1)[:, :-1]
+    tokens = torch.cat([xs, ys], -1)
+    examples = tokens[:, :-1]
     query = torch.nn.functional.pad(xs[:, -1], (0, 1), value=1.0)
 
     # Softmax sees neither scores nor terms but about their means over the examples.
-    products = torch.einsum("bie,bf->bief", tokens, query).flatten(2)
-    features = centred(products).flatten(0, 1)
+    products = torch.einsum("bie,bf->bief", examples, query)
+    terms_by_example = products.flatten(2)
+    features = centred(terms_by_example).flatten(0, 1)
     s = centred(scores).flatten()
-    weights = torch.linalg.lstsq(features, s[:, None]).solution[:, 0]
+    found = torch.linalg.lstsq(features, s[:, None])
+    weights = found.solution[:, 0]
     total = float(s.square().mean())
 
-    def explained(part: Float[Tensor, "term"]) -> float:
-        left = s - features @ part
+    def explained(part: Float[Tensor, " term"]) -> float:
+        fitted = features @ part
+        left = s - fitted
+        missed = float(left.square().mean())
         # M = 0 explains all of a head that gives every example the same score.
-        return float(r_squared(float(left.square().mean()), total, empty=1.0, least=NOTHING))
+        return float(r_squared(missed, total, empty=1.0, least=NOTHING))
 
     terms = weights.view(d + 1, d + 1)
     of_inputs = terms.clone()
@@ -86,10 +91,11 @@ def score_map(
     of_inputs[:, -1] = 0
     of_labels = torch.zeros_like(terms)
     of_labels[-1] = terms[-1]
-    labels = float((features @ of_labels.flatten()).square().mean())
-    return ScoreMap(
-        terms,
-        fit=explained(of_inputs.flatten()),
-        fit_of_all=explained(weights),
-        labels=labels / total if total > NOTHING else 0.0,
-    )
+    by_labels = features @ of_labels.flatten()
+    size = float(by_labels.square().mean())
+    labels = 0.0
+    if total > NOTHING:
+        labels = size / total
+    fit = explained(of_inputs.flatten())
+    fit_of_all = explained(weights)
+    return ScoreMap(terms, fit, fit_of_all, labels)
