@@ -205,8 +205,8 @@ def optimal_pair(
         bounds=bounds,
         options={"maxiter": 200, "ftol": 1e-13, "gtol": 1e-8},
     )
-    inside, outside = found.x
-    return PairOptimum(as_float64(inside), as_float64(outside), as_float64(found.fun))
+    best_inside, best_outside = found.x
+    return PairOptimum(as_float64(best_inside), as_float64(best_outside), as_float64(found.fun))
 
 
 def long_prompt_linear_loss(
