@@ -111,8 +111,11 @@ def output_certificate(
         True
     """
     unembed = as_float64(unembed)
+    gamma = as_float64(gamma)
     c = unembed @ as_float64(beta) + as_float64(bias)
-    return c, math.sqrt(unembed.numel()) * _center(unembed * as_float64(gamma)).norm()
+    direction = _center(unembed * gamma)
+    r = math.sqrt(unembed.numel()) * direction.norm()
+    return c, r
 
 
 def plateau(
@@ -155,7 +158,8 @@ def plateau(
     centered, rms = _centered_slope(embed, "embed")
     unembed = as_float64(unembed)
     c = unembed @ as_float64(beta) + as_float64(bias)
-    swing = unembed @ (as_float64(gamma) * centered / rms)
+    normalised = as_float64(gamma) * centered / rms
+    swing = unembed @ normalised
     return c + swing, c - swing
 
 
@@ -225,7 +229,9 @@ def layernorm_correction(slope: Vector, intercept: Vector, gamma: Vector) -> Vec
         True
     """
     centered, rms = _centered_slope(slope, "slope")
-    return as_float64(gamma) * _perpendicular(_center(as_float64(intercept)), centered) / rms
+    centered_intercept = _center(as_float64(intercept))
+    across = _perpendicular(centered_intercept, centered)
+    return as_float64(gamma) * across / rms
 
 
 class FarNorm(NamedTuple):
@@ -278,14 +284,14 @@ def layernorm_far(
     """
     check_direction(direction)
     if _is_constant(slope):
-        gamma, centered = as_float64(gamma), _center(as_float64(intercept))
-        return FarNorm(
-            gamma * centered / (centered.square().mean() + eps).sqrt() + as_float64(beta), 0 * gamma
-        )
-    return FarNorm(
-        layernorm_plateau(slope, gamma, beta, direction),
-        layernorm_correction(slope, intercept, gamma),
-    )
+        gamma = as_float64(gamma)
+        centered = _center(as_float64(intercept))
+        variance = centered.square().mean()
+        limit = gamma * centered / (variance + eps).sqrt() + as_float64(beta)
+        return FarNorm(limit, 0 * gamma)
+    limit = layernorm_plateau(slope, gamma, beta, direction)
+    correction = layernorm_correction(slope, intercept, gamma)
+    return FarNorm(limit, correction)
 
 
 def layernorm_onset(
@@ -323,9 +329,10 @@ def layernorm_onset(
     centered, rms = _centered_slope(slope, "slope")
     if intercept is None:
         return math.sqrt(eps) / rms
-    return (
-        _perpendicular(_center(as_float64(intercept)), centered).square().mean() + eps
-    ).sqrt() / rms
+    centered_intercept = _center(as_float64(intercept))
+    across = _perpendicular(centered_intercept, centered)
+    variance = across.square().mean()
+    return (variance + eps).sqrt() / rms
 
 
 class SaturationProfile(NamedTuple):
@@ -364,12 +371,12 @@ def saturation_profile(x: Float[Tensor, "*query"] | float | int, x0: Scalar) -> 
         >>> torch.allclose(saturation_profile(x, layernorm_onset(v, 1e-5, b)).level, along_v)
         True
     """
-    x, x0 = as_float64(x), as_float64(x0)
+    x = as_float64(x)
+    x0 = as_float64(x0)
     scale = torch.hypot(x, x0)
     level = x / scale
-    return SaturationProfile(
-        level, output_growth=(x0 / scale).square(), scale_growth=level.square()
-    )
+    missing = x0 / scale
+    return SaturationProfile(level, output_growth=missing.square(), scale_growth=level.square())
 
 
 def saturation_onset(x0: Scalar, tolerance: float = 0.05) -> Float[Tensor, ""]:
@@ -408,24 +415,28 @@ def _center(vector: Tensor) -> Tensor:
 
 
 def _perpendicular(vector: Tensor, direction: Tensor) -> Tensor:
-    return vector - direction * (direction @ vector) / direction.square().sum()
+    along = direction @ vector
+    square = direction.square().sum()
+    return vector - direction * along / square
 
 
 def _centered_slope(slope: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """The centred slope and its root mean square: what LayerNorm keeps of `x * slope` far out."""
     slope = as_float64(slope)
-    centered = _center(slope)
     if _is_constant(slope):
         raise ValueError(
             f"{name} is constant over its {slope.numel()} coordinates: LayerNorm's centring "
             "removes x, so the limit depends on the context and has no closed form. Expected a "
             f"{name} that varies over d_model; measure the limit instead."
         )
-    return centered, centered.square().mean().sqrt()
+    centered = _center(slope)
+    rms = centered.square().mean().sqrt()
+    return centered, rms
 
 
 def _is_constant(vector: Tensor) -> bool:
     vector = as_float64(vector)
     # Relative to the vector's own size: subtracting the mean of a constant one may leave rounding
     # errors, not zeros.
-    return bool(_center(vector).norm() <= 1e-12 * vector.norm())
+    varying = _center(vector)
+    return bool(varying.norm() <= 1e-12 * vector.norm())

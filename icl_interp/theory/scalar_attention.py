@@ -125,17 +125,24 @@ def scalar_heads(
         True
     """
     embed = as_float64(embed)
-    read = embed @ as_float64(queries), embed @ as_float64(keys)
-    values_of_one = embed @ as_float64(values)
-    return Heads(
-        scale * product(*read), torch.einsum("he,hed->hd", values_of_one, as_float64(outputs))
-    )
+    outputs = as_float64(outputs)
+    # What a token of value 1 is read as, in each head
+    query_of_one = embed @ as_float64(queries)
+    key_of_one = embed @ as_float64(keys)
+    value_of_one = embed @ as_float64(values)
+    alphas = scale * product(query_of_one, key_of_one)
+    zetas = torch.einsum("he,hed->hd", value_of_one, outputs)
+    return Heads(alphas, zetas)
 
 
 def product(a: Float[Tensor, "*#batch d_head"], b: Float[Tensor, "*#batch d_head"]) -> Tensor:
     """The scalar product over the last axis, 0 where it is no more than the rounding of one."""
     exact = (a * b).sum(-1)
-    return torch.where(exact.abs() <= ROUNDING * a.norm(dim=-1) * b.norm(dim=-1), 0.0, exact)
+    size_a = a.norm(dim=-1)
+    size_b = b.norm(dim=-1)
+    rounding = ROUNDING * size_a * size_b
+    is_zero = exact.abs() <= rounding
+    return torch.where(is_zero, 0.0, exact)
 
 
 def attention_terms(
@@ -167,9 +174,15 @@ def attention_terms(
         >>> torch.allclose(mu, weights[:3] * context), torch.allclose(beta, weights[3] * 3)
         (True, True)
     """
-    x, context = as_float64(x), as_float64(context)
-    tokens = torch.cat([context.expand(*x.shape, -1), x[..., None]], dim=-1)
-    shares = torch.softmax(as_float64(alpha) * x[..., None] * tokens, dim=-1) * tokens
+    x = as_float64(x)
+    context = as_float64(context)
+    alpha = as_float64(alpha)
+    query = x[..., None]
+    earlier = context.expand(*x.shape, -1)
+    tokens = torch.cat([earlier, query], dim=-1)
+    scores = alpha * query * tokens
+    weights = torch.softmax(scores, dim=-1)
+    shares = weights * tokens
     return AttentionTerms(shares[..., :-1], shares[..., -1])
 
 
@@ -247,10 +260,13 @@ def attention_sums(
     """
     context = _check_context(context, direction)
     n_tokens = context.numel() + 1
+    total = context.sum()
     extreme = context.min() if direction > 0 else context.max()
-    return _sums(
-        alphas, zetas, (1.0, 0.0), (0.0, extreme), (1 / n_tokens, context.sum() / n_tokens)
-    )
+    # The line (slope, intercept) that a head of each sign reads
+    positive = (1.0, 0.0)
+    negative = (0.0, extreme)
+    zero = (1 / n_tokens, total / n_tokens)
+    return _sums(alphas, zetas, positive, negative, zero)
 
 
 def paper_attention_sums(
@@ -294,8 +310,13 @@ def paper_attention_sums(
     """
     context = _check_context(context, direction)
     p = context.numel()
-    negative = ((context == 0).double().sum(), context[direction * context < 0].sum() / p)
-    return _sums(alphas, zetas, (1.0, 0.0), negative, (p / (p + 1), context.sum() / (p + 1)))
+    total = context.sum()
+    n_at_zero = (context == 0).double().sum()
+    below_zero = context[direction * context < 0]
+    positive = (1.0, 0.0)
+    negative = (n_at_zero, below_zero.sum() / p)
+    zero = (p / (p + 1), total / (p + 1))
+    return _sums(alphas, zetas, positive, negative, zero)
 
 
 def attention_asymptote(
@@ -339,7 +360,8 @@ def attention_asymptote(
         >>> torch.allclose(-100 * slope + intercept, -100 * embed + sum(heads))
         True
     """
-    return _with_skip(embed, attention_sums(alphas, zetas, context, direction))
+    sums = attention_sums(alphas, zetas, context, direction)
+    return _with_skip(embed, sums)
 
 
 def paper_attention_asymptote(
@@ -377,7 +399,8 @@ def paper_attention_asymptote(
         >>> torch.allclose(printed, len(context) * correct)
         True
     """
-    return _with_skip(embed, paper_attention_sums(alphas, zetas, context, direction))
+    sums = paper_attention_sums(alphas, zetas, context, direction)
+    return _with_skip(embed, sums)
 
 
 def hardmax_onset(
@@ -415,17 +438,26 @@ def hardmax_onset(
         >>> torch.allclose(context_mixture(x, token, alpha=2.), .95 * x + .05 * token[0])
         True
     """
-    context, alpha = _check_context(context, direction), as_float64(alpha)
-    needed = hardmax_margin(context.numel() + 1, delta) / alpha.abs()
+    context = _check_context(context, direction)
+    alpha = as_float64(alpha)
+    n_keys = context.numel() + 1
+    # What |x| times a gap between tokens must reach; infinite for alpha = 0
+    needed = hardmax_margin(n_keys, delta) / alpha.abs()
     if alpha == 0:
-        return needed  # infinite
+        return needed
     signed = direction * context
     token = signed.max() if alpha > 0 else signed.min()
-    against_query = (token + (token.square() + 4 * needed).sqrt()) / 2
+    # The larger root of |x| (|x| - token) = needed
+    root = (token.square() + 4 * needed).sqrt()
+    against_query = (token + root) / 2
     # Equal tokens share the arg-max set, and above the largest token there is none: then the query
     # is the only rival.
-    gaps = signed[signed > token] - token
-    return torch.maximum(against_query, needed / gaps.min()) if gaps.numel() else against_query
+    rivals = signed[signed > token]
+    if not rivals.numel():
+        return against_query
+    gaps = rivals - token
+    against_tokens = needed / gaps.min()
+    return torch.maximum(against_query, against_tokens)
 
 
 def _sums(
@@ -439,17 +471,26 @@ def _sums(
 
     A line is (slope, intercept).
     """
-    alphas, zetas = as_float64(alphas), as_float64(zetas)
-    written = [of_sign.double() @ zetas for of_sign in (alphas > 0, alphas < 0, alphas == 0)]
-    reads = zip((positive, negative, zero), written, strict=True)
-    return AttentionSums(
-        *(Line(slope * zeta, intercept * zeta) for (slope, intercept), zeta in reads)
-    )
+    alphas = as_float64(alphas)
+    zetas = as_float64(zetas)
+
+    def written(of_sign: Tensor, read: tuple[Scalar, Scalar]) -> Line:
+        slope, intercept = read
+        zeta = of_sign.double() @ zetas
+        return Line(slope * zeta, intercept * zeta)
+
+    s1 = written(alphas > 0, positive)
+    s2 = written(alphas < 0, negative)
+    s3 = written(alphas == 0, zero)
+    return AttentionSums(s1, s2, s3)
 
 
 def _with_skip(embed: Tensor, sums: AttentionSums) -> Line:
-    slopes, intercepts = zip(*sums, strict=True)
-    return Line(as_float64(embed) + sum(slopes), sum(intercepts, torch.zeros_like(intercepts[0])))
+    """The three lines and x W together."""
+    slope = as_float64(embed) + sum(line.slope for line in sums)
+    none = torch.zeros_like(sums.zero.intercept)
+    intercept = sum((line.intercept for line in sums), none)
+    return Line(slope, intercept)
 
 
 def _check_context(context: Tensor, direction: int) -> Tensor:
@@ -476,9 +517,12 @@ def _variance_growth() -> float:
     embed = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
     alphas = torch.tensor([0.5, -0.5], dtype=torch.float64)
     zetas = torch.tensor([[0.2, 0.1, -0.3, 0.4], [1.0, 0.0, -1.0, 2.0]], dtype=torch.float64)
-    line = attention_asymptote(embed, alphas, zetas, torch.tensor([0.5, -1.0, 2.0]).double())
-    near, far = (x * line.slope + line.intercept for x in (1e4, 1e5))
-    return float(far.var(correction=0) / near.var(correction=0))
+    context = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+    line = attention_asymptote(embed, alphas, zetas, context)
+    near = 1e4 * line.slope + line.intercept
+    far = 1e5 * line.slope + line.intercept
+    growth = far.var(correction=0) / near.var(correction=0)
+    return float(growth)
 
 
 ERRATA = (

@@ -94,19 +94,20 @@ class ScalarLayer:
 
         Prompts have n_tokens tokens, with the query.
         """
-        embed, alphas, zetas = as_float64(embed), as_float64(alphas), as_float64(zetas)
-        nothing, nowhere = torch.zeros_like(embed), alphas.new_zeros(len(alphas), n_tokens)
-        still = nowhere[..., None] * nothing
+        embed = as_float64(embed)
+        alphas = as_float64(alphas)
+        no_vector = torch.zeros_like(embed)
+        no_scores = alphas.new_zeros(len(alphas), n_tokens)
         return cls(
-            embed,
-            nothing,
-            alphas,
-            nowhere,
-            torch.zeros_like(alphas),
-            nowhere,
-            zetas,
-            still,
-            nothing,
+            embed=embed,
+            shift=no_vector,
+            alphas=alphas,
+            kappas=no_scores,
+            lambdas=torch.zeros_like(alphas),
+            nus=no_scores,
+            zetas=as_float64(zetas),
+            omegas=no_scores[..., None] * no_vector,
+            bias=no_vector,
         )
 
     @classmethod
@@ -152,23 +153,29 @@ class ScalarLayer:
             >>> torch.allclose(attention[:, -1].sum(0), layer.output(2., context))
             True
         """
-        embed, shifts = as_float64(embed), as_float64(shifts)
-        maps, (*added, bias) = [as_float64(w) for w in weights], [as_float64(b) for b in biases]
-        # Of queries, keys, values: what a token of value 1 adds (head, d_head), and what each
-        # position adds.
-        per_one = [embed @ w for w in maps[:3]]
-        q, k, v = (shifts @ w + b[:, None] for w, b in zip(maps[:3], added, strict=True))
-        last = q[:, -1]
+        embed = as_float64(embed)
+        shifts = as_float64(shifts)
+        w_q, w_k, w_v, w_o = map(as_float64, weights)
+        b_q, b_k, b_v, b_o = map(as_float64, biases)
+        # What a token of value 1 adds to queries, keys and values: (head, d_head)
+        query_of_one = embed @ w_q
+        key_of_one = embed @ w_k
+        value_of_one = embed @ w_v
+        # What each position adds to them (head, token, d_head); only the last token asks
+        queries = shifts @ w_q + b_q[:, None]
+        query = queries[:, -1]
+        keys = shifts @ w_k + b_k[:, None]
+        values = shifts @ w_v + b_v[:, None]
         return cls(
             embed=embed,
             shift=shifts[-1],
-            alphas=scale * product(per_one[0], per_one[1]),
-            kappas=scale * product(per_one[0][:, None], k),
-            lambdas=scale * product(last, per_one[1]),
-            nus=scale * product(last[:, None], k),
-            zetas=torch.einsum("he,hed->hd", per_one[2], maps[3]),
-            omegas=v @ maps[3],
-            bias=bias,
+            alphas=scale * product(query_of_one, key_of_one),
+            kappas=scale * product(query_of_one[:, None], keys),
+            lambdas=scale * product(query, key_of_one),
+            nus=scale * product(query[:, None], keys),
+            zetas=torch.einsum("he,hed->hd", value_of_one, w_o),
+            omegas=values @ w_o,
+            bias=b_o,
         )
 
     def coefficients(self, context: Float[Tensor, " token"]) -> Float[Tensor, "head key power"]:
@@ -177,19 +184,26 @@ class ScalarLayer:
         The last key is the query itself.
         """
         context = self._check(context)
-        constant = torch.nn.functional.pad(self.lambdas[:, None] * context, (0, 1)) + self.nus
-        linear = (
-            torch.cat([self.alphas[:, None] * context, self.lambdas[:, None]], dim=1) + self.kappas
-        )
-        square = torch.nn.functional.pad(self.alphas[:, None], (len(context), 0))
+        alphas = self.alphas[:, None]
+        lambdas = self.lambdas[:, None]
+        # Besides kappas and nus the powers have lambda x_j, alpha x_j and 0 for token j, and
+        # 0, lambda and alpha for the query.
+        constant = torch.nn.functional.pad(lambdas * context, (0, 1))
+        constant = constant + self.nus
+        linear = torch.cat([alphas * context, lambdas], dim=1)
+        linear = linear + self.kappas
+        square = torch.nn.functional.pad(alphas, (len(context), 0))
         return torch.stack([constant, linear, square], dim=-1)
 
     def pattern(
         self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
     ) -> Float[Tensor, "head *query key"]:
         """The query's attention weights over the context and, last, itself."""
-        powers = torch.stack([as_float64(x) ** k for k in range(3)], dim=-1)
-        return torch.einsum("hkp,...p->h...k", self.coefficients(context), powers).softmax(-1)
+        x = as_float64(x)
+        powers = torch.stack([x**k for k in range(3)], dim=-1)
+        coefficients = self.coefficients(context)
+        scores = torch.einsum("hkp,...p->h...k", coefficients, powers)
+        return scores.softmax(-1)
 
     def terms(
         self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
@@ -202,23 +216,27 @@ class ScalarLayer:
         offset^h the weights times omegas.
         """
         pattern = self.pattern(x, context)
-        mu, beta = pattern[..., :-1] * as_float64(context), pattern[..., -1] * as_float64(x)
-        return LayerTerms(mu, beta, torch.einsum("h...k,hkd->h...d", pattern, self.omegas))
+        mu = pattern[..., :-1] * as_float64(context)
+        beta = pattern[..., -1] * as_float64(x)
+        offset = torch.einsum("h...k,hkd->h...d", pattern, self.omegas)
+        return LayerTerms(mu, beta, offset)
 
     def output(
         self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
     ) -> Float[Tensor, "*query d_model"]:
         """Attn(x), what the layer adds to the stream, put together from `terms`."""
         mu, beta, offset = self.terms(x, context)
-        return (
-            torch.einsum("h...,hd->...d", mu.sum(-1) + beta, self.zetas) + offset.sum(0) + self.bias
-        )
+        read = mu.sum(-1) + beta
+        written = torch.einsum("h...,hd->...d", read, self.zetas)
+        return written + offset.sum(0) + self.bias
 
     def stream(
         self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
     ) -> Float[Tensor, "*query d_model"]:
         """Attn(x) + x W + shift: the stream after the layer, before any norm."""
-        return self.output(x, context) + as_float64(x)[..., None] * self.embed + self.shift
+        added = self.output(x, context)
+        x = as_float64(x)
+        return added + x[..., None] * self.embed + self.shift
 
     def limit_pattern(
         self, context: Float[Tensor, " token"], direction: int = 1
@@ -236,9 +254,11 @@ class ScalarLayer:
         """
         check_direction(direction)
         constant, linear, square = self.coefficients(context).unbind(-1)
-        keep = _largest(square, torch.ones_like(square, dtype=torch.bool))
+        all_keys = torch.ones_like(square, dtype=torch.bool)
+        keep = _largest(square, all_keys)
         keep = _largest(direction * linear, keep)
-        return constant.masked_fill(~keep, -torch.inf).softmax(-1)
+        scores = constant.masked_fill(~keep, -torch.inf)
+        return scores.softmax(-1)
 
     def asymptote(self, context: Float[Tensor, " token"], direction: int = 1) -> Line:
         """The line that `stream` tends to.
@@ -249,12 +269,13 @@ class ScalarLayer:
             ValueError: a context of another length than the layer was made for, or direction is not
                 +1 or -1.
         """
-        limit, context = self.limit_pattern(context, direction), as_float64(context)
+        limit = self.limit_pattern(context, direction)
+        context = as_float64(context)
         slope = self.embed + limit[:, -1] @ self.zetas
-        read = (limit[:, :-1] @ context) @ self.zetas + torch.einsum(
-            "hk,hkd->d", limit, self.omegas
-        )
-        return Line(slope, read + self.bias + self.shift)
+        read = limit[:, :-1] @ context
+        offset = torch.einsum("hk,hkd->d", limit, self.omegas)
+        intercept = read @ self.zetas + offset + self.bias + self.shift
+        return Line(slope, intercept)
 
     def _check(self, context: Tensor) -> Tensor:
         expected = self.kappas.shape[1] - 1
@@ -268,6 +289,8 @@ class ScalarLayer:
 
 def _largest(values: Tensor, among: Tensor) -> Tensor:
     """Which of the keys in `among` have the largest value of their head, ties included."""
+    size = values.masked_fill(~among, 0.0).abs()
+    largest_size = size.amax(-1, keepdim=True)
     values = values.masked_fill(~among, -torch.inf)
-    size = values.masked_fill(~among, 0.0).abs().amax(-1, keepdim=True)
-    return among & (values >= values.amax(-1, keepdim=True) - TIED * size)
+    largest = values.amax(-1, keepdim=True)
+    return among & (values >= largest - TIED * largest_size)

@@ -64,7 +64,8 @@ def max_weight_bound(
     """
     if n < 1:
         raise ValueError(f"n counts the visible keys and must be at least 1, got {n}")
-    return 1 / (1 + (n - 1) * torch.exp(-as_float64(score_range)))
+    smallest = torch.exp(-as_float64(score_range))
+    return 1 / (1 + (n - 1) * smallest)
 
 
 def entropy_deficit_bound(
@@ -129,7 +130,8 @@ def hardmax_margin(n: int, delta: float = 0.05) -> Float[Tensor, ""]:
     _check_delta(delta)
     if n < 2:
         raise ValueError(f"n counts the visible keys and a margin needs at least 2, got {n}")
-    return as_float64(math.log((n - 1) * (1 - delta) / delta))
+    ratio = (n - 1) * (1 - delta) / delta
+    return as_float64(math.log(ratio))
 
 
 def necessary_margin(k: int = 1, delta: float = 0.05) -> Float[Tensor, ""]:
@@ -162,7 +164,8 @@ def necessary_margin(k: int = 1, delta: float = 0.05) -> Float[Tensor, ""]:
     _check_delta(delta)
     if k < 1:
         raise ValueError(f"k is the size of the arg-max set and must be at least 1, got {k}")
-    return as_float64(math.log((1 - delta) / (k * delta)))
+    ratio = (1 - delta) / (k * delta)
+    return as_float64(math.log(ratio))
 
 
 def _check_delta(delta: float) -> None:
@@ -175,7 +178,8 @@ def _check_delta(delta: float) -> None:
 def _largest_of_large_values() -> float:
     """The largest weight of numbers with the gaps of Table 4's first vector and a mean of 1000."""
     values = torch.tensor([1000.0, 1000.02, 1000.03, 1000.05, 1000.1], dtype=torch.float64)
-    return float(values.softmax(0).max())
+    weights = values.softmax(0)
+    return float(weights.max())
 
 
 NAIM = "Naim & Asher (2025)"

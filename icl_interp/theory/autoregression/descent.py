@@ -62,10 +62,13 @@ def augmented_tokens(states: States, first: Matrices | None = None) -> Tokens:
                 [0., 2., 1.]], dtype=torch.float64)
     """
     states = _as_states(states)
-    before = torch.cat([torch.zeros_like(states[..., :1, :]), states[..., :-1, :]], -2)
-    guess = (
-        torch.zeros_like(states) if first is None else states @ _as_exact(first).mT.to(states.dtype)
-    )
+    nothing = torch.zeros_like(states)
+    before = torch.cat([nothing[..., :1, :], states[..., :-1, :]], -2)
+    if first is None:
+        guess = nothing
+    else:
+        first = _as_exact(first).to(states.dtype)
+        guess = states @ first.mT
     return torch.cat([guess, states, before], -1)
 
 
@@ -98,8 +101,10 @@ def augmenting_patterns(n_tokens: int, margin: float) -> Float[Tensor, "2 query 
         raise ValueError(f"a prompt has one token or more, got {n_tokens}")
     here = torch.eye(n_tokens, dtype=torch.float64)
     before = torch.diag(torch.ones(n_tokens - 1, dtype=torch.float64), -1)
-    hidden = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu(1)
-    return torch.softmax((margin * torch.stack([here, before])).masked_fill(hidden, -torch.inf), -1)
+    later = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu(1)
+    scores = margin * torch.stack([here, before])
+    scores = scores.masked_fill(later, -torch.inf)
+    return torch.softmax(scores, -1)
 
 
 def augmented_by_attention(states: States, margin: float) -> Tokens:
@@ -123,8 +128,11 @@ def augmented_by_attention(states: States, margin: float) -> Tokens:
         (tensor([0., 0., 1.], dtype=torch.float64), True)
     """
     states = _as_states(states)
-    own, before = augmenting_patterns(states.shape[-2], margin).to(states.dtype)
-    return torch.cat([torch.zeros_like(states), own @ states, before @ states], -1)
+    n_tokens = states.shape[-2]
+    patterns = augmenting_patterns(n_tokens, margin)
+    own, before = patterns.to(states.dtype)
+    nothing = torch.zeros_like(states)
+    return torch.cat([nothing, own @ states, before @ states], -1)
 
 
 def gradient_step_weights(d: int, step: float, first: Matrices | None = None) -> AugmentedWeights:
@@ -154,13 +162,20 @@ def gradient_step_weights(d: int, step: float, first: Matrices | None = None) ->
         tensor([20.], dtype=torch.float64)
     """
     _check_dimension(d)
-    eye, at = torch.eye(d, dtype=torch.float64), [slice(k * d, (k + 1) * d) for k in range(3)]
-    dtype = torch.float64 if first is None else _as_exact(first).dtype
-    scores, values = torch.zeros(2, 3 * d, 3 * d, dtype=dtype)
-    scores[at[2], at[1]] = eye.to(dtype)
-    values[at[0], at[1]] = step * eye.to(dtype)
+    wide = 3 * d
+    guess = slice(0, d)
+    current = slice(d, 2 * d)
+    before = slice(2 * d, wide)
     if first is not None:
-        values[at[0], at[2]] = -step * _as_exact(first)
+        first = _as_exact(first)
+    dtype = torch.float64 if first is None else first.dtype
+    eye = torch.eye(d, dtype=dtype)
+    scores, values = torch.zeros(2, wide, wide, dtype=dtype)
+    # Rows of A are the key's blocks, and columns the query's. B writes to rows and reads columns.
+    scores[before, current] = eye
+    values[guess, current] = step * eye
+    if first is not None:
+        values[guess, before] = -step * first
     return AugmentedWeights(scores, values)
 
 
@@ -185,19 +200,25 @@ def augmented_prediction(tokens: Tokens, scores: Tensor, values: Tensor) -> Tens
         >>> augmented_prediction(tokens, torch.eye(3), torch.zeros(3, 3))  # the first block of e_T
         tensor([0.], dtype=torch.float64)
     """
-    tokens, wide = _as_states(tokens), tokens.shape[-1]
+    tokens = _as_states(tokens)
+    wide = tokens.shape[-1]
     if wide % 3 or [*scores.shape] != [wide, wide] or scores.shape != values.shape:
         raise ValueError(
             f"tokens are three blocks wide, and A and B as wide as they are, got tokens of {wide} "
             f"numbers, A {[*scores.shape]} and B {[*values.shape]}"
         )
-    dtype = torch.promote_types(
-        tokens.dtype, torch.promote_types(_as_exact(scores).dtype, _as_exact(values).dtype)
-    )
-    tokens, scores, values = tokens.to(dtype), scores.to(dtype), values.to(dtype)
+    # All are complex where one of them is.
+    of_matrices = torch.promote_types(_as_exact(scores).dtype, _as_exact(values).dtype)
+    dtype = torch.promote_types(tokens.dtype, of_matrices)
+    tokens = tokens.to(dtype)
+    scores = scores.to(dtype)
+    values = values.to(dtype)
+
     query = tokens[..., -1, :, None]
-    weights = tokens.conj() @ (scores @ query)
-    out = query + values @ (tokens.mT @ weights)
+    asked = scores @ query
+    weights = tokens.conj() @ asked
+    mixture = tokens.mT @ weights
+    out = query + values @ mixture
     return out[..., : wide // 3, 0]
 
 
@@ -228,12 +249,20 @@ def gradient_descent(
         tensor([[0.8750]], dtype=torch.float64)
     """
     states = _as_states(states)
-    before, after = states[..., :-1, :], states[..., 1:, :]
-    crossed, gram = after.mT @ before.conj(), before.mT @ before.conj()
-    found = torch.zeros_like(gram) if first is None else _as_exact(first).to(gram.dtype)
+    before = states[..., :-1, :]
+    after = states[..., 1:, :]
+    crossed = after.mT @ before.conj()
+    gram = before.mT @ before.conj()
+
+    # The gradient in W is W times the Gram matrix, less the crossed one.
+    if first is None:
+        W = torch.zeros_like(gram)
+    else:
+        W = _as_exact(first).to(gram.dtype)
     for _ in range(n_steps):
-        found = found + step * (crossed - found @ gram)
-    return found
+        downhill = crossed - W @ gram
+        W = W + step * downhill
+    return W
 
 
 def optimal_step(lengths: Lengths, d: int) -> Float[Tensor, ""]:
@@ -260,7 +289,9 @@ def optimal_step(lengths: Lengths, d: int) -> Float[Tensor, ""]:
         tensor(0.2368, dtype=torch.float64)
     """
     T = _as_lengths(lengths, d)
-    return T.sum() / (T.square() + (d - 1) * T).sum()
+    total = T.sum()
+    squares = T.square() + (d - 1) * T
+    return total / squares.sum()
 
 
 def step_loss(step: Scalar, lengths: Lengths, d: int) -> Float[Tensor, ""]:
@@ -283,8 +314,11 @@ def step_loss(step: Scalar, lengths: Lengths, d: int) -> Float[Tensor, ""]:
         >>> step_loss(0., lengths=[4, 5], d=3)  # the prediction is 0
         tensor(6., dtype=torch.float64)
     """
-    T, step = _as_lengths(lengths, d), as_float64(step)
-    return d * (1 - 2 * step * T + step.square() * (T.square() + (d - 1) * T)).sum()
+    T = _as_lengths(lengths, d)
+    step = as_float64(step)
+    squares = T.square() + (d - 1) * T
+    errors = 1 - 2 * step * T + step.square() * squares
+    return d * errors.sum()
 
 
 def least_step_loss(lengths: Lengths, d: int) -> Float[Tensor, ""]:
@@ -306,7 +340,8 @@ def least_step_loss(lengths: Lengths, d: int) -> Float[Tensor, ""]:
         >>> least_step_loss([4], d=3)
         tensor(1., dtype=torch.float64)
     """
-    return step_loss(optimal_step(lengths, d), lengths, d)
+    step = optimal_step(lengths, d)
+    return step_loss(step, lengths, d)
 
 
 def block_loss(
@@ -338,23 +373,31 @@ def block_loss(
         >>> torch.allclose(block_loss(scores, values, [4, 5]), step_loss(.1, [4, 5], d=3))
         True
     """
-    a, b = as_float64(scores), as_float64(values)
+    a = as_float64(scores)
+    b = as_float64(values)
     d = a.shape[1]
     total = as_float64(0.0)
     for length in _as_lengths(lengths, d).long().tolist():
-        # The coefficient of lambda_j^m lambda_i^n stands at (m, n + 1). e_t holds lambda^t and
-        # lambda^(t-1), e_0 1.
-        places, terms = [], []
+        # The coefficient of lambda_j^m lambda_i^n stands at (m, n + 1).
+        places = []
+        terms = []
         for t in range(length + 1):
-            shown = [(t, a[0], a[1], b[0])] + ([(t - 1, a[2], a[3], b[1])] if t else [])
-            for key, on_last, before_last, _ in shown:
-                for value, _, _, weight in shown:
+            # e_t holds lambda^t and lambda^(t-1), e_0 1; with each power stand the weights of its
+            # block: as a key for the last two states of the query, and as a value.
+            blocks = [(t, a[0], a[1], b[0])]
+            if t:
+                blocks.append((t - 1, a[2], a[3], b[1]))
+            for key, on_last, before_last, _ in blocks:
+                for value, _, _, weight in blocks:
                     # conj(lambda_i^key) times lambda_i^length, or lambda_i^(length - 1)
-                    places += [(value, length - key + 1), (value, length - key)]
-                    terms += [torch.outer(weight, on_last), torch.outer(weight, before_last)]
+                    places.append((value, length - key + 1))
+                    terms.append(torch.outer(weight, on_last))
+                    places.append((value, length - key))
+                    terms.append(torch.outer(weight, before_last))
         coefficients = torch.zeros(length + 1, length + 2, d, d, dtype=torch.float64)
         at = torch.tensor(places).unbind(1)
-        total = total + _missed(coefficients.index_put(at, torch.stack(terms), accumulate=True))
+        coefficients = coefficients.index_put(at, torch.stack(terms), accumulate=True)
+        total = total + _missed(coefficients)
     return total
 
 
@@ -367,18 +410,28 @@ def _missed(coefficients: Float[Tensor, "own other dim dim"]) -> Float[Tensor, "
     length = n_own - 1
     eye = torch.eye(d, dtype=torch.bool)
     apart = coefficients.masked_fill(eye, 0.0)
-    pure = torch.zeros(n_own + n_other, d, dtype=torch.float64)  # of lambda_j^(m-1)
+
+    # The coefficients of lambda_j^(m-1) alone: those with i = j, and those without lambda_i.
+    pure = torch.zeros(n_own + n_other, d, dtype=torch.float64)
     for m in range(n_own):
-        pure = pure.index_add(
-            0, m + torch.arange(n_other), coefficients[m].diagonal(dim1=1, dim2=2)
-        )
-    pure = pure.index_add(0, 1 + torch.arange(n_own), apart[:, 1].sum(-1))
-    pure = pure.index_add(0, torch.tensor([length + 2]), -torch.ones(1, d, dtype=torch.float64))
-    return pure.square().sum() + apart[:, 0].square().sum() + apart[:, 2:].square().sum()
+        powers = m + torch.arange(n_other)
+        same = coefficients[m].diagonal(dim1=1, dim2=2)
+        pure = pure.index_add(0, powers, same)
+    powers = 1 + torch.arange(n_own)
+    without = apart[:, 1].sum(-1)
+    pure = pure.index_add(0, powers, without)
+
+    # The target is lambda_j^(T+1); every other term is a miss as it stands.
+    target = torch.ones(1, d, dtype=torch.float64)
+    pure = pure.index_add(0, torch.tensor([length + 2]), -target)
+    below = apart[:, 0].square().sum()
+    above = apart[:, 2:].square().sum()
+    return pure.square().sum() + below + above
 
 
 def _as_exact(value: Tensor) -> Tensor:
-    return value.to(torch.complex128 if value.is_complex() else torch.float64)
+    dtype = torch.complex128 if value.is_complex() else torch.float64
+    return value.to(dtype)
 
 
 def _as_states(states: Tensor) -> Tensor:
@@ -389,11 +442,10 @@ def _as_states(states: Tensor) -> Tensor:
 
 def _as_lengths(lengths: Lengths, d: int) -> Float[Tensor, " length"]:
     _check_dimension(d)
-    found = as_float64(torch.tensor(list(lengths)))
+    lengths = list(lengths)
+    found = as_float64(torch.tensor(lengths))
     if not len(found) or not (found >= 1).all():
-        raise ValueError(
-            f"lengths count the transitions seen, each at least 1, got {list(lengths)}"
-        )
+        raise ValueError(f"lengths count the transitions seen, each at least 1, got {lengths}")
     return found
 
 

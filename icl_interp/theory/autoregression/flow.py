@@ -97,29 +97,45 @@ def gradient_flow(
         >>> torch.allclose(path.positions[-1, -1], scalar_limit(.5, .4, start[2]).last)
         True
     """
-    from scipy.integrate import (
-        solve_ivp,
-    )  # only here: nothing else in the package waits for scipy to load
+    # Only here: nothing else in the package waits for scipy to load.
+    from scipy.integrate import solve_ivp
 
-    _, p = check_pair(head_product(A, B), p)
-    A, B, times = as_float64(A), as_float64(B), as_float64(times)
+    product = head_product(A, B)
+    _, p = check_pair(product, p)
+    A = as_float64(A)
+    B = as_float64(B)
+    times = as_float64(times)
     if not len(times) or times[0] < 0 or not (times.diff() > 0).all():
         raise ValueError(f"times must increase from 0 up, got {times.tolist()}")
-    loss, cut = orthogonal_loss if paired else unitary_loss, [A.numel(), 2 * A.numel()]
-    swap = (
-        np.eye(A.shape[1])[partners(A.shape[1])] if paired else np.zeros((A.shape[1], A.shape[1]))
-    )
+    d = A.shape[1]
+    if paired:
+        loss = orthogonal_loss
+        swap = np.eye(d)[partners(d)]
+    else:
+        loss = unitary_loss
+        swap = np.zeros((d, d))
+
+    # The solver's state holds the entries of A, then those of B, then p.
+    start = torch.cat([A.flatten(), B.flatten(), p])
+    size = A.numel()
+    cut = [size, 2 * size]
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
         a, b, positions = np.split(state, cut)
-        a, b = a.reshape(A.shape), b.reshape(A.shape)
-        slope, pull = _gradient(b.T @ a, positions, swap)
-        return -np.concatenate([(b @ slope).ravel(), (a @ slope.T).ravel(), pull * moving])
+        a = a.reshape(A.shape)
+        b = b.reshape(A.shape)
+        product = b.T @ a
+        in_product, in_positions = _gradient(product, positions, swap)
+        in_a = b @ in_product
+        in_b = a @ in_product.T
+        return -np.concatenate([in_a.ravel(), in_b.ravel(), in_positions * moving])
 
+    # From an interval of length 0 the solver returns no state.
+    end = max(float(times[-1]), 1e-300)
     solved = solve_ivp(
         velocity,
-        (0.0, max(float(times[-1]), 1e-300)),
-        torch.cat([A.flatten(), B.flatten(), p]).numpy(),
+        (0.0, end),
+        start.numpy(),
         method="LSODA",
         t_eval=times.numpy(),
         rtol=tolerance,
@@ -130,10 +146,15 @@ def gradient_flow(
             f"the flow could not be integrated to t={float(times[-1]):g}: {solved.message}; try a "
             "larger tolerance"
         )
-    a, b, positions = torch.from_numpy(solved.y.T.copy()).tensor_split(cut, -1)
-    a, b = a.unflatten(-1, A.shape), b.unflatten(-1, A.shape)
-    losses = torch.stack([loss(y.mT @ x, z) for x, y, z in zip(a, b, positions, strict=True)])
-    return Trajectory(times, a, b, positions, losses)
+    states = torch.from_numpy(solved.y.T.copy())
+    queries, values, positions = states.tensor_split(cut, -1)
+    queries = queries.unflatten(-1, A.shape)
+    values = values.unflatten(-1, A.shape)
+    losses = []
+    for a, b, at_time in zip(queries, values, positions, strict=True):
+        product = b.mT @ a
+        losses.append(loss(product, at_time))
+    return Trajectory(times, queries, values, positions, torch.stack(losses))
 
 
 def scalar_loss(a: Scalar, b: Scalar, p: Positions) -> Float[Tensor, ""]:
@@ -153,7 +174,8 @@ def scalar_loss(a: Scalar, b: Scalar, p: Positions) -> Float[Tensor, ""]:
         >>> scalar_loss(2., .5, torch.tensor([0., 0., 1.]))
         tensor(0., dtype=torch.float64)
     """
-    return unitary_loss((as_float64(a) * as_float64(b)).view(1, 1), p)
+    product = as_float64(a) * as_float64(b)
+    return unitary_loss(product.view(1, 1), p)
 
 
 def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
@@ -181,7 +203,8 @@ def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
         >>> tuple(map(float, scalar_limit(-.5, -.5, torch.tensor([0., .5]))))
         (-1.0, -1.0, 1.0)
     """
-    from scipy.optimize import brentq  # only here: it loads slowly
+    # Only here: it loads slowly.
+    from scipy.optimize import brentq
 
     start = float(scalar_loss(a, b, p))
     if not start < 1:
@@ -189,15 +212,25 @@ def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
             f"the loss at the start is {start:g}: Proposition 5 asks for less than 1. The "
             "condition is sufficient, so gradient_flow may reach a minimum all the same"
         )
-    a, b, p = float(a), float(b), as_float64(p)
-    shifts = (a * a - b * b, a * a - float(p.square().sum()))
-    low = max(0.0, *shifts)
+    a = float(a)
+    b = float(b)
+    p = as_float64(p)
+    # The two imbalances are conserved.
+    a_square = a * a
+    imbalance = a_square - b * b
+    scale_imbalance = a_square - float(p.square().sum())
+
+    def excess(u: float) -> float:
+        return u * (u - imbalance) * (u - scale_imbalance) - 1
+
     # Above `low` all three factors grow from 0 on, and at low + 1 each is at least 1.
-    root: float = brentq(
-        lambda u: u * (u - shifts[0]) * (u - shifts[1]) - 1, low, low + 1, xtol=1e-15
-    )  # pyright: ignore
-    query, value = math.copysign(math.sqrt(root), a), math.copysign(math.sqrt(root - shifts[0]), b)
-    return ScalarLimit(as_float64(query), as_float64(value), as_float64(1 / (query * value)))
+    low = max(0.0, imbalance, scale_imbalance)
+    root: float = brentq(excess, low, low + 1, xtol=1e-15)  # pyright: ignore
+    query = math.copysign(math.sqrt(root), a)
+    b_square = root - imbalance
+    value = math.copysign(math.sqrt(b_square), b)
+    last = 1 / (query * value)
+    return ScalarLimit(as_float64(query), as_float64(value), as_float64(last))
 
 
 def _gradient(C: np.ndarray, p: np.ndarray, swap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -205,12 +238,21 @@ def _gradient(C: np.ndarray, p: np.ndarray, swap: np.ndarray) -> tuple[np.ndarra
 
     `swap` marks each coordinate's partner, and is 0 where there are no partners.
     """
-    at_query, marked = p[-2], C * swap
-    same = at_query * C.sum(1) + (p.sum() - at_query) * marked.sum(1)
+    at_query = p[-2]
+    last = p[-1]
+    elsewhere = p.sum() - at_query
     others = p @ p - at_query**2
-    in_product = others * (C - marked) + same[:, None] * (at_query + (p.sum() - at_query) * swap)
-    in_product -= p[-1] * np.eye(len(C))
-    in_positions = p * np.sum((C - marked) ** 2) + same @ marked.sum(1)
-    in_positions[-2] = same @ C.sum(1)
+    marked = C * swap
+    partner = marked.sum(1)
+    apart = C - marked
+    row_sums = C.sum(1)
+    # In a row, the terms of the query's own key and those of the partner add up before they are
+    # squared.
+    same = at_query * row_sums + elsewhere * partner
+    weights = at_query + elsewhere * swap
+    in_product = others * apart + same[:, None] * weights
+    in_product -= last * np.eye(len(C))
+    in_positions = p * np.sum(apart**2) + same @ partner
+    in_positions[-2] = same @ row_sums
     in_positions[-1] -= np.trace(C)
     return 2 * in_product, 2 * in_positions

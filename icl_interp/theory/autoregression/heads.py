@@ -68,7 +68,10 @@ def needed_heads(d: int, *, paired: bool) -> int:
         (10, 5)
     """
     check_sizes(d, 2, 1.0)
-    return len(partners(d)) // 2 if paired else d
+    if not paired:
+        return d
+    # `partners` refuses an odd d.
+    return len(partners(d)) // 2
 
 
 def unitary_floor(d: int, heads: int) -> Float[Tensor, ""]:
@@ -116,7 +119,8 @@ def unitary_heads(d: int, n_tokens: int) -> Layer:
         (True, tensor([0., 0., 1.], dtype=torch.float64))
     """
     p = unitary_minimiser(d, n_tokens).positions
-    return Layer(torch.eye(d, dtype=torch.float64), torch.eye(d, dtype=torch.float64), p)
+    units = torch.eye(d, dtype=torch.float64)
+    return Layer(units, units.clone(), p)
 
 
 def orthogonal_heads(d: int, n_tokens: int) -> Layer:
@@ -144,7 +148,8 @@ def orthogonal_heads(d: int, n_tokens: int) -> Layer:
                 tensor([ 0.0000, -0.5000,  1.0000], dtype=torch.float64))
     """
     p = orthogonal_minimiser(d, n_tokens).positions
-    pairs = torch.eye(d // 2, dtype=torch.float64).repeat_interleave(2, 1)
+    units = torch.eye(d // 2, dtype=torch.float64)
+    pairs = units.repeat_interleave(2, 1)
     return Layer(pairs, pairs.clone(), p)
 
 
@@ -173,9 +178,13 @@ def head_products(A: Heads, B: Heads) -> HeadProducts:
         >>> head_products(A, B).products.diagonal(), float(head_products(A, B).largest)
         (tensor([1., 1.], dtype=torch.float64), 0.0)
     """
-    head_product(A, B)  # for its check
-    A, B = as_float64(A), as_float64(B)
+    # For its check of shapes
+    head_product(A, B)
+    A = as_float64(A)
+    B = as_float64(B)
     products = A @ B.mT
-    cosines = torch.nn.functional.normalize(A, dim=1) @ torch.nn.functional.normalize(B, dim=1).mT
+    unit_a = torch.nn.functional.normalize(A, dim=1)
+    unit_b = torch.nn.functional.normalize(B, dim=1)
+    cosines = unit_a @ unit_b.mT
     between = cosines - torch.diag(cosines.diagonal())
     return HeadProducts(products, cosines, between.abs().amax())

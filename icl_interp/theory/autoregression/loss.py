@@ -63,15 +63,18 @@ def prediction(states: States, A: Heads, B: Heads, p: Positions) -> Tensor:
         >>> prediction(states, torch.ones(1, 1), torch.ones(1, 1), torch.tensor([0., 0., 1.]))
         tensor([32.+0.j], dtype=torch.complex128)
     """
-    product, p = check_pair(head_product(A, B), p)
+    product = head_product(A, B)
+    product, p = check_pair(product, p)
     states = torch.as_tensor(states, dtype=torch.complex128)
     if states.shape[-2:] != (len(p), len(product)):
         raise ValueError(
             f"states must end with {len(p)} tokens (p) of {len(product)} coordinates (A and B), "
             f"got shape {tuple(states.shape)}"
         )
-    scores = (states[..., -2, None, :].conj() * states) @ product.mT.to(states)
-    return ((p[:, None] * scores) * states).sum(-2)
+    query = states[..., -2, None, :]
+    scores = (query.conj() * states) @ product.mT.to(states)
+    weights = p[:, None] * scores
+    return (weights * states).sum(-2)
 
 
 def head_product(A: Heads, B: Heads) -> Square:
@@ -91,7 +94,8 @@ def head_product(A: Heads, B: Heads) -> Square:
         tensor([[ 1.,  2.],
                 [10., 20.]], dtype=torch.float64)
     """
-    A, B = as_float64(A), as_float64(B)
+    A = as_float64(A)
+    B = as_float64(B)
     if A.shape != B.shape:
         raise ValueError(
             f"A and B hold a row for each head and must have one shape, got {[*A.shape]} and "
@@ -122,7 +126,9 @@ def unitary_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
         tensor(9.5200, dtype=torch.float64)
     """
     C, p = check_pair(C, p)
-    return _unitary(C, p, p[-2], p[-1])
+    at_query = p[-2]
+    last = p[-1]
+    return _unitary(C, p, at_query, last)
 
 
 def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
@@ -149,7 +155,9 @@ def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
         tensor(2.7000, dtype=torch.float64)
     """
     C, p = check_pair(C, p)
-    return unitary_loss(C, p) + p[-2].square() * C.square().sum()
+    at_query = p[-2]
+    twice = at_query.square() * C.square().sum()
+    return unitary_loss(C, p) + twice
 
 
 def orthogonal_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
@@ -178,7 +186,9 @@ def orthogonal_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
         tensor(24.5000, dtype=torch.float64)
     """
     C, p = check_pair(C, p)
-    return _orthogonal(C, p, p[-2], p[-1])
+    at_query = p[-2]
+    last = p[-1]
+    return _orthogonal(C, p, at_query, last)
 
 
 def row_losses(
@@ -214,7 +224,10 @@ def row_losses(
         raise ValueError(f"P must have two columns or more, got shape {[*P.shape]}")
     C, _ = check_pair(C, P[0, :2])
     P = P[:n_rows].tril(1)
-    return (_orthogonal if paired else _unitary)(C, P, P.diagonal(), P.diagonal(1))
+    at_query = P.diagonal()
+    last = P.diagonal(1)
+    loss = _orthogonal if paired else _unitary
+    return loss(C, P, at_query, last)
 
 
 def with_start(C: Square, start: Float[Tensor, " dim"]) -> Square:
@@ -238,7 +251,8 @@ def with_start(C: Square, start: Float[Tensor, " dim"]) -> Square:
         >>> with_start(torch.eye(2), torch.tensor([1., 2.])).diagonal()
         tensor([1.0000, 0.2500], dtype=torch.float64)
     """
-    C, start = as_float64(C), as_float64(start)
+    C = as_float64(C)
+    start = as_float64(start)
     if start.shape != C.shape[-1:] or not (start > 0).all():
         raise ValueError(f"|s_0| must be {C.shape[-1]} positive numbers, got {start.tolist()}")
     return C / start.square()
@@ -248,30 +262,38 @@ def _unitary(C: Tensor, P: Tensor, at_query: Tensor, last: Tensor) -> Tensor:
     """One loss for each p in the last axis of P; `at_query` is p_{T-1}, `last` p_T."""
     query = at_query.square()
     others = P.square().sum(-1) - query
-    return (
-        others * C.square().sum() + query * C.sum(1).square().sum() - 2 * last * C.trace() + len(C)
-    )
+    entries = C.square().sum()
+    row_sums = C.sum(1)
+    at_others = others * entries
+    at_own = query * row_sums.square().sum()
+    return at_others + at_own - 2 * last * C.trace() + len(C)
 
 
 def _orthogonal(C: Tensor, P: Tensor, at_query: Tensor, last: Tensor) -> Tensor:
     """The same for conjugate pairs."""
-    partner = C[torch.arange(len(C)), partners(len(C))]
+    d = len(C)
+    partner = C[torch.arange(d), partners(d)]
+    row_sums = C.sum(1)
     others = P.square().sum(-1) - at_query.square()
-    same = at_query[..., None] * C.sum(1) + (P.sum(-1) - at_query)[..., None] * partner
-    spread = others * (C.square().sum() - partner.square().sum())
-    return spread + same.square().sum(-1) - 2 * last * C.trace() + len(C)
+    elsewhere = P.sum(-1) - at_query
+    same = at_query[..., None] * row_sums + elsewhere[..., None] * partner
+    apart = C.square().sum() - partner.square().sum()
+    spread = others * apart
+    return spread + same.square().sum(-1) - 2 * last * C.trace() + d
 
 
 def partners(d: int) -> Tensor:
     """The place of each coordinate's conjugate: 1, 0, 3, 2, ...; ValueError for an odd d."""
     if d % 2:
         raise ValueError(f"conjugate pairs need an even number of coordinates, got {d}")
-    return torch.arange(d).view(-1, 2).flip(1).flatten()
+    pairs = torch.arange(d).view(-1, 2)
+    return pairs.flip(1).flatten()
 
 
 def check_pair(C: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     """C and p in float64; ValueError unless C is square and p has two entries or more."""
-    C, p = as_float64(C), as_float64(p)
+    C = as_float64(C)
+    p = as_float64(p)
     if C.ndim != 2 or C.shape[0] != C.shape[1] or not len(C):
         raise ValueError(f"C = B^T A must be a square matrix, got shape {[*C.shape]}")
     if p.ndim != 1 or len(p) < 2:
@@ -285,7 +307,9 @@ def _losses() -> Compared:
     """Both losses of C = [[1, 2], [3, 4]] and p = (.1, .2, .3, .4)."""
     C = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
     p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    return Compared(float(unitary_loss_as_coded(C, p)), float(unitary_loss(C, p)))
+    coded = unitary_loss_as_coded(C, p)
+    true = unitary_loss(C, p)
+    return Compared(float(coded), float(true))
 
 
 ERRATA = (

@@ -49,9 +49,8 @@ class OrthogonalDistance(NamedTuple):
     """How far (C, p) is from the minimisers of Proposition 6, and from which of them."""
 
     ratio: Float[Tensor, ""]  # rho, free but for -1
-    product: Float[
-        Tensor, ""
-    ]  # the largest entry of |p_T C - (I - rho / (1 + rho) J)|; infinite at rho = -1
+    # The largest entry of |p_T C - (I - rho / (1 + rho) J)|; infinite at rho = -1
+    product: Float[Tensor, ""]
     positions: Float[Tensor, ""]  # the largest |p_t| / |p_T| of a token before T - 1
     rank: int  # of C: singular values above `tolerance` times the largest
 
@@ -79,7 +78,8 @@ def unitary_minimiser(d: int, n_tokens: int, scale: float = 1.0) -> Point:
     check_sizes(d, n_tokens, scale)
     p = torch.zeros(n_tokens, dtype=torch.float64)
     p[-1] = scale
-    return Point(torch.eye(d, dtype=torch.float64) / scale, p)
+    identity = torch.eye(d, dtype=torch.float64)
+    return Point(identity / scale, p)
 
 
 def orthogonal_minimiser(d: int, n_tokens: int, ratio: float = -0.5, scale: float = 1.0) -> Point:
@@ -112,8 +112,10 @@ def orthogonal_minimiser(d: int, n_tokens: int, ratio: float = -0.5, scale: floa
     if ratio == -1:
         raise ValueError("rho = p_{T-1} / p_T must not be -1: no product C makes the loss 0 there")
     p = torch.zeros(n_tokens, dtype=torch.float64)
-    p[-1], p[-2] = scale, ratio * scale
-    return Point((torch.eye(d, dtype=torch.float64) - ratio / (1 + ratio) * _swap(d)) / scale, p)
+    p[-1] = scale
+    p[-2] = ratio * scale
+    product = torch.eye(d, dtype=torch.float64) - ratio / (1 + ratio) * _swap(d)
+    return Point(product / scale, p)
 
 
 def unitary_distance(C: Square, p: Positions) -> UnitaryDistance:
@@ -135,8 +137,10 @@ def unitary_distance(C: Square, p: Positions) -> UnitaryDistance:
         (0.0, 0.25)
     """
     C, p = _check_last(C, p)
-    gap = p[-1] * C - torch.eye(len(C), dtype=torch.float64)
-    return UnitaryDistance(gap.abs().amax(), (p[:-1] / p[-1]).abs().amax())
+    last = p[-1]
+    gap = last * C - torch.eye(len(C), dtype=torch.float64)
+    others = p[:-1] / last
+    return UnitaryDistance(gap.abs().amax(), others.abs().amax())
 
 
 def orthogonal_distance(C: Square, p: Positions, *, tolerance: float = 1e-3) -> OrthogonalDistance:
@@ -158,12 +162,17 @@ def orthogonal_distance(C: Square, p: Positions, *, tolerance: float = 1e-3) -> 
         (-0.5, 0.0, 0.0, 2)
     """
     C, p = _check_last(C, p)
-    ratio, values = p[-2] / p[-1], torch.linalg.svdvals(C)
-    gap = p[-1] * C - torch.eye(len(C), dtype=torch.float64) + ratio / (1 + ratio) * _swap(len(C))
+    d = len(C)
+    last = p[-1]
+    ratio = p[-2] / last
+    gap = last * C - torch.eye(d, dtype=torch.float64) + ratio / (1 + ratio) * _swap(d)
     largest = gap.abs().amax() if ratio != -1 else as_float64(torch.inf)
-    others = (p[:-2] / p[-1]).abs()
+    # With two tokens there are no others.
+    others = (p[:-2] / last).abs()
     stray = others.amax() if len(others) else as_float64(0.0)
-    return OrthogonalDistance(ratio, largest, stray, int((values > tolerance * values[0]).sum()))
+    values = torch.linalg.svdvals(C)
+    rank = (values > tolerance * values[0]).sum()
+    return OrthogonalDistance(ratio, largest, stray, int(rank))
 
 
 def far_valley(d: int, n_tokens: int, ratio: float) -> Point:
@@ -193,8 +202,10 @@ def far_valley(d: int, n_tokens: int, ratio: float) -> Point:
     """
     check_sizes(d, n_tokens, ratio)
     p = torch.zeros(n_tokens, dtype=torch.float64)
-    p[-1], p[-2] = 1.0, ratio
-    return Point(torch.eye(d, dtype=torch.float64) - _swap(d) + 1 / (ratio * d), p)
+    p[-1] = 1.0
+    p[-2] = ratio
+    blocks = torch.eye(d, dtype=torch.float64) - _swap(d)
+    return Point(blocks + 1 / (ratio * d), p)
 
 
 def unitary_map(states: Path) -> Complex[Tensor, "*batch dim"]:
@@ -218,7 +229,9 @@ def unitary_map(states: Path) -> Complex[Tensor, "*batch dim"]:
         tensor([0.+1.j], dtype=torch.complex128)
     """
     states = _check_states(states)
-    return states[..., -1, :] * states[..., -2, :].conj()
+    last = states[..., -1, :]
+    before = states[..., -2, :]
+    return last * before.conj()
 
 
 def orthogonal_map(states: Path) -> Complex[Tensor, "*batch dim"]:
@@ -243,7 +256,9 @@ def orthogonal_map(states: Path) -> Complex[Tensor, "*batch dim"]:
     """
     states = _check_states(states)
     found = unitary_map(states)
-    return (found + found[..., partners(found.shape[-1])]) * found - 1
+    d = found.shape[-1]
+    twice_cosine = found + found[..., partners(d)]
+    return twice_cosine * found - 1
 
 
 def _swap(d: int) -> Square:

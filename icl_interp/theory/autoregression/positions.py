@@ -64,7 +64,8 @@ def position_hessian(n_tokens: int, mu: float) -> Float[Tensor, "token token"]:
     if not 0 < mu < torch.inf:
         raise ValueError(f"mu, what angles are divided by, must be a positive number, got {mu}")
     t = torch.arange(n_tokens, dtype=torch.float64)
-    return torch.sinc(4 * (t[:, None] - t) / mu)
+    lags = t[:, None] - t
+    return torch.sinc(4 * lags / mu)
 
 
 def position_loss(p: Positions, mu: float) -> Float[Tensor, ""]:
@@ -85,8 +86,12 @@ def position_loss(p: Positions, mu: float) -> Float[Tensor, ""]:
         (tensor(0., dtype=torch.float64), tensor(1., dtype=torch.float64))
     """
     p = as_float64(p)
-    gap = p - torch.eye(len(p), dtype=torch.float64)[-1:].sum(0)
-    return gap @ position_hessian(len(p), mu) @ gap
+    n_tokens = len(p)
+    # The sum over no rows is 0, so that an empty p is refused below.
+    last = torch.eye(n_tokens, dtype=torch.float64)[-1:].sum(0)
+    gap = p - last
+    hessian = position_hessian(n_tokens, mu)
+    return gap @ hessian @ gap
 
 
 def significant_count(n_tokens: int, mu: float) -> float:
@@ -144,10 +149,14 @@ def early_stop(
         >>> torch.allclose(found.positions, last), found.n_steps
         (True, 1)
     """
-    values, vectors = torch.linalg.eigh(position_hessian(n_tokens, mu))
-    values, start = values.clamp(min=0), vectors[-1]  # e_T in the eigenbasis
+    hessian = position_hessian(n_tokens, mu)
+    values, vectors = torch.linalg.eigh(hessian)
+    values = values.clamp(min=0)
+    # e_T in the eigenbasis
+    start = vectors[-1]
     largest = float(values[-1])
-    step = 0.5 / largest if step is None else step
+    if step is None:
+        step = 0.5 / largest
     if not 0 < tolerance < 1:
         raise ValueError(
             "the loss is 1 at the start and falls to 0: the tolerance must lie between, got "
@@ -161,8 +170,10 @@ def early_stop(
     factors = 1 - 2 * step * values
 
     def loss(n_steps: int) -> Tensor:
-        return (values * (start * factors**n_steps).square()).sum()
+        gap = start * factors**n_steps
+        return (values * gap.square()).sum()
 
+    # The loss falls with every step: doubling finds a bracket, and bisection the first step.
     high = 1
     while not loss(high) < tolerance:
         if high >= MAX_STEPS:
@@ -171,11 +182,15 @@ def early_stop(
                 "tolerance"
             )
         high *= 2
-    low = high // 2  # the loss falls with every step
+    low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if loss(middle) < tolerance else (middle, high)
-    return EarlyStop(vectors @ ((1 - factors**high) * start), loss(high), high)
+        if loss(middle) < tolerance:
+            high = middle
+        else:
+            low = middle
+    moved = (1 - factors**high) * start
+    return EarlyStop(vectors @ moved, loss(high), high)
 
 
 def roughness(p: Positions) -> Float[Tensor, ""]:
@@ -197,4 +212,5 @@ def roughness(p: Positions) -> Float[Tensor, ""]:
     p = as_float64(p)
     if p.ndim != 1 or len(p) < 3:
         raise ValueError(f"second differences take three tokens or more, got shape {[*p.shape]}")
-    return p.diff(n=2).abs().amax()
+    bends = p.diff(n=2)
+    return bends.abs().amax()

@@ -41,10 +41,17 @@ def recurrent_kernel(
     """
     if n_tokens < 1:
         raise ValueError(f"T counts tokens and must be at least 1, got {n_tokens}")
-    R, M = as_float64(recurrence), [as_float64(embed)]
+    recurrence = as_float64(recurrence)
+    embed = as_float64(embed)
+    read_out = as_float64(read_out)
+    # R^k E, the latest token's first
+    reached = embed
+    powers = [reached]
     for _ in range(n_tokens - 1):
-        M.append(R @ M[-1])
-    return as_float64(read_out) @ torch.stack(M[::-1])
+        reached = recurrence @ reached
+        powers.append(reached)
+    powers.reverse()
+    return read_out @ torch.stack(powers)
 
 
 def recurrent_loss(kernel: Float[Tensor, "token dim dim"]) -> Float[Tensor, ""]:
@@ -65,7 +72,10 @@ def recurrent_loss(kernel: Float[Tensor, "token dim dim"]) -> Float[Tensor, ""]:
         tensor(3., dtype=torch.float64)
     """
     M = as_float64(kernel)
-    return M.shape[-1] + M[0].sum(1).square().sum() + M[1:].square().sum()
+    d = M.shape[-1]
+    from_start = M[0].sum(1).square().sum()
+    from_others = M[1:].square().sum()
+    return d + from_start + from_others
 
 
 def recurrent_floor(n_tokens: int, mu: float) -> Float[Tensor, ""]:
@@ -99,8 +109,16 @@ def recurrent_floor(n_tokens: int, mu: float) -> Float[Tensor, ""]:
     if n_tokens < 1 or not 1 <= mu < torch.inf:
         raise ValueError(f"T must be at least 1 and mu at least 1, got T={n_tokens} and mu={mu}")
     t = torch.arange(n_tokens + 1, dtype=torch.float64)
-    correlations = torch.sinc((t[:, None] - t) / mu)
-    values, vectors = torch.linalg.eigh(correlations[:-1, :-1])
-    seen = values > 1e-14 * values[-1]  # rounding beyond
-    shares = (vectors.mT @ correlations[:-1, -1])[seen].square() / values[seen]
-    return (1 - shares.sum()).clamp(min=0)
+    lags = t[:, None] - t
+    correlations = torch.sinc(lags / mu)
+    G = correlations[:-1, :-1]
+    g = correlations[:-1, -1]
+    # g^T G^-1 g in G's eigenbasis. The smallest eigenvalues are rounding, and left out.
+    values, vectors = torch.linalg.eigh(G)
+    largest = values[-1]
+    seen = values > 1e-14 * largest
+    rotated = vectors.mT @ g
+    shares = rotated[seen].square() / values[seen]
+    explained = shares.sum()
+    floor = 1 - explained
+    return floor.clamp(min=0)

@@ -76,30 +76,41 @@ def gradient_flow(
         >>> torch.allclose(path.matrices[-1], where.minimiser[0])
         True
     """
-    from scipy.integrate import (
-        solve_ivp,
-    )  # only here: nothing else in the package waits for scipy to load
+    # Only here: nothing else in the package waits for scipy to load.
+    from scipy.integrate import solve_ivp
 
     times = as_float64(times)
     if not len(times) or times[0] < 0 or not (times.diff() > 0).all():
         raise ValueError(f"times must increase from 0 up, got {times.tolist()}")
-    curvature, slope, d = where.curvature.numpy(), np.diag(where.slope.numpy()), len(where.slope)
+    # The solver's state holds V, U in Lambda's eigenbasis, and then u.
+    d = len(where.slope)
+    curvature = where.curvature.numpy()
+    slope = np.diag(where.slope.numpy())
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
-        v, u = state[:-1].reshape(d, d), state[-1]
+        v = state[:-1].reshape(d, d)
+        u = state[-1]
         pull = curvature * v
-        return np.append(u * slope - u**2 * pull, (slope * v).sum() - u * (pull * v).sum())
+        dv = u * slope - u**2 * pull
+        du = (slope * v).sum() - u * (pull * v).sum()
+        return np.append(dv, du)
 
     def jacobian(_: float, state: np.ndarray) -> np.ndarray:
-        v, u = state[:-1].reshape(d, d), state[-1]
-        cross = (slope - 2 * u * curvature * v).flatten()
-        out = np.diag(np.append(-(u**2) * curvature.flatten(), -(curvature * v**2).sum()))
-        out[:-1, -1] = out[-1, :-1] = cross
-        return out
+        v = state[:-1].reshape(d, d)
+        u = state[-1]
+        of_v = -(u**2) * curvature.flatten()
+        of_u = -(curvature * v**2).sum()
+        cross = slope - 2 * u * curvature * v
+        cross = cross.flatten()
+        diagonal = np.append(of_v, of_u)
+        arrow = np.diag(diagonal)
+        arrow[:-1, -1] = cross
+        arrow[-1, :-1] = cross
+        return arrow
 
-    start = np.append(
-        (where.basis.T @ as_float64(matrix) @ where.basis).numpy().flatten(), float(scalar)
-    )
+    rotated = where.basis.T @ as_float64(matrix) @ where.basis
+    start = np.append(rotated.numpy().flatten(), float(scalar))
+    # From an interval of length 0 the solver returns no state.
     end = max(float(times[-1]), 1e-300)
     solved = solve_ivp(
         velocity,
@@ -117,7 +128,8 @@ def gradient_flow(
             "tolerance"
         )
     states = torch.from_numpy(solved.y.T.copy())
-    matrices = where.basis @ states[:, :-1].view(-1, d, d) @ where.basis.T
+    rotated = states[:, :-1].view(-1, d, d)
+    matrices = where.basis @ rotated @ where.basis.T
     return Trajectory(times, matrices, states[:, -1])
 
 
@@ -139,14 +151,16 @@ def initial_point(sigma: float, theta: Square) -> tuple[Square, Float[Tensor, ""
     """
     theta = as_float64(theta)
     square = theta @ theta.T
+    size = square.norm()
     if not sigma > 0:
         raise ValueError(f"sigma must be positive, got {sigma}: at 0 the flow stays where it is")
-    if abs(square.norm() - 1) > 1e-6:
+    if abs(size - 1) > 1e-6:
         raise ValueError(
-            f"|Theta Theta^T|_F must be 1, got {float(square.norm()):g}: divide Theta by its "
-            "square root"
+            f"|Theta Theta^T|_F must be 1, got {float(size):g}: divide Theta by its square root"
         )
-    return sigma * square / square.norm(), as_float64(sigma)  # balanced also for a Theta in float32
+    # Divided by its norm it is balanced for a Theta in float32 too.
+    matrix = sigma * square / size
+    return matrix, as_float64(sigma)
 
 
 def initial_scale_limit(covariance: Square, n: int) -> Float[Tensor, ""]:
@@ -162,8 +176,11 @@ def initial_scale_limit(covariance: Square, n: int) -> Float[Tensor, ""]:
         >>> initial_scale_limit(torch.diag(torch.tensor([1., 2.])), n=4)
         tensor(0.6597, dtype=torch.float64)
     """
-    size = torch.linalg.matrix_norm(gamma(covariance, n), 2)
-    return (2 / (len(covariance) ** 0.5 * size)).sqrt()
+    shrinkage = gamma(covariance, n)
+    size = torch.linalg.matrix_norm(shrinkage, 2)
+    root_d = len(covariance) ** 0.5
+    square = 2 / (root_d * size)
+    return square.sqrt()
 
 
 def initial_scale_limit_random(
@@ -183,12 +200,19 @@ def initial_scale_limit_random(
         >>> initial_scale_limit_random(torch.tensor([[1., 2.]]), torch.eye(2) / 2**.25, n=4)
         tensor(0.5547, dtype=torch.float64)
     """
-    diagonals, theta = as_float64(diagonals), as_float64(theta)
+    diagonals = as_float64(diagonals)
+    theta = as_float64(theta)
     check_count(n, "n")
+    root_d = diagonals.shape[1] ** 0.5
+    # |Gamma|_op of each draw, and then E[|Gamma|_op |Lambda|_F^2] and |E[Lambda] Theta|_F^2
     largest = (1 + 1 / n) * diagonals.amax(1) + diagonals.sum(1) / n
-    spread = (largest * diagonals.square().sum(1)).mean()
-    pull = (diagonals.mean(0)[:, None] * theta).square().sum()
-    return (2 * pull / (diagonals.shape[1] ** 0.5 * spread)).sqrt()
+    squares = diagonals.square().sum(1)
+    spread = (largest * squares).mean()
+    mean = diagonals.mean(0)
+    lambda_theta = mean[:, None] * theta
+    pull = lambda_theta.square().sum()
+    square = 2 * pull / (root_d * spread)
+    return square.sqrt()
 
 
 def check_initial_scale(sigma: float, covariance: Square, n: int) -> None:
@@ -241,11 +265,12 @@ def pl_constant(covariance: Square, n: int, sigma: float, theta: Square) -> Floa
         True
     """
     covariance = as_covariance(covariance)
-    floor = read_out_floor(covariance, n, sigma, theta) ** 2
+    floor = read_out_floor(covariance, n, sigma, theta)
+    shrinkage = gamma(covariance, n)
     inverse = torch.linalg.inv(covariance)
-    return (
-        2 * floor / ((torch.linalg.inv(gamma(covariance, n)) @ inverse).trace() * inverse.trace())
-    )
+    inverses = torch.linalg.inv(shrinkage) @ inverse
+    traces = inverses.trace() * inverse.trace()
+    return 2 * floor**2 / traces
 
 
 def read_out_floor(covariance: Square, n: int, sigma: float, theta: Square) -> Float[Tensor, ""]:
@@ -266,12 +291,16 @@ def read_out_floor(covariance: Square, n: int, sigma: float, theta: Square) -> F
         True
     """
     check_initial_scale(sigma, covariance, n)
-    covariance, root_d = as_covariance(covariance), len(covariance) ** 0.5
-    room = 2 - root_d * sigma**2 * torch.linalg.matrix_norm(gamma(covariance, n), 2)
-    pull = (covariance @ as_float64(theta)).square().sum()
-    return (
-        sigma**2 * pull * room / (2 * root_d * torch.linalg.matrix_norm(covariance, 2) ** 2)
-    ).sqrt()
+    covariance = as_covariance(covariance)
+    root_d = len(covariance) ** 0.5
+    shrinkage = gamma(covariance, n)
+    largest = torch.linalg.matrix_norm(shrinkage, 2)
+    room = 2 - root_d * sigma**2 * largest
+    lambda_theta = covariance @ as_float64(theta)
+    pull = lambda_theta.square().sum()
+    size = torch.linalg.matrix_norm(covariance, 2)
+    square = sigma**2 * pull * room / (2 * root_d * size**2)
+    return square.sqrt()
 
 
 def excess_bound(
@@ -293,5 +322,10 @@ def excess_bound(
         >>> torch.allclose(excess_bound(Lambda, 4, .4, theta, torch.zeros(1))[0], start)
         True
     """
-    start = landscape(covariance, n).excess(*initial_point(sigma, theta))
-    return start * torch.exp(-pl_constant(covariance, n, sigma, theta) * as_float64(times))
+    matrix, scalar = initial_point(sigma, theta)
+    where = landscape(covariance, n)
+    start = where.excess(matrix, scalar)
+    rate = pl_constant(covariance, n, sigma, theta)
+    times = as_float64(times)
+    decay = torch.exp(-rate * times)
+    return start * decay

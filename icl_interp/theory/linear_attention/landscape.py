@@ -60,8 +60,11 @@ class Landscape:
 
     def loss(self, matrix: Square, scalar: Scalar) -> Float[Tensor, ""]:
         """l(U, u). The population loss is this plus label_moment / 2."""
-        v, u = self._rotated(matrix), as_float64(scalar)
-        return (self.curvature * v.square()).sum() * u**2 / 2 - u * (self.slope @ v.diagonal())
+        v = self._rotated(matrix)
+        u = as_float64(scalar)
+        square = (self.curvature * v.square()).sum()
+        linear = self.slope @ v.diagonal()
+        return square * u**2 / 2 - u * linear
 
     def velocity(self, matrix: Square, scalar: Scalar) -> tuple[Square, Float[Tensor, ""]]:
         """(dU/dt, du/dt) of gradient flow, minus the gradient of `loss`: equation (5.4).
@@ -69,9 +72,12 @@ class Landscape:
         The gradients are d tr(A X B X^T C) / dX = A^T C^T X B^T + C A X B and d tr(A X^T) / dX = A
         of Lemma D.1.
         """
-        v, u = self._rotated(matrix), as_float64(scalar)
+        v = self._rotated(matrix)
+        u = as_float64(scalar)
         dv = -(u**2) * self.curvature * v + u * torch.diag(self.slope)
-        du = -u * (self.curvature * v.square()).sum() + self.slope @ v.diagonal()
+        square = (self.curvature * v.square()).sum()
+        linear = self.slope @ v.diagonal()
+        du = -u * square + linear
         return self.basis @ dv @ self.basis.T, du
 
     @property
@@ -80,7 +86,8 @@ class Landscape:
 
         Where Lambda is random it is [E Gamma Lambda^2]^-1 E[Lambda^2].
         """
-        return self.basis @ torch.diag(self.slope / self.curvature.diagonal()) @ self.basis.T
+        best = self._best_diagonal()
+        return self.basis @ torch.diag(best) @ self.basis.T
 
     @property
     def minimum(self) -> Float[Tensor, ""]:
@@ -88,7 +95,8 @@ class Landscape:
 
         Source: Zhang, Frei & Bartlett (2023), Corollary A.2.
         """
-        return -(self.slope.square() / self.curvature.diagonal()).sum() / 2
+        gains = self._gains()
+        return -gains.sum() / 2
 
     @property
     def minimiser(self) -> tuple[Square, Float[Tensor, ""]]:
@@ -96,8 +104,9 @@ class Landscape:
 
         It is the limit of the flow (Theorems 4.1 and 4.5).
         """
-        size = self.product.norm().sqrt()
-        return self.product / size, size
+        product = self.product
+        size = product.norm().sqrt()
+        return product / size, size
 
     @property
     def rank_one(self) -> tuple[Square, Float[Tensor, ""]]:
@@ -111,12 +120,13 @@ class Landscape:
         of all weights, for longer ones a saddle with a weak way down: a layer that seems not to
         have converged may be there. d = 1 has it as a second global minimum.
         """
-        gains = self.slope.square() / self.curvature.diagonal()
+        gains = self._gains()
         kept = int(gains.argmax())
-        size = self.slope[kept] / self.curvature[kept, kept]
-        return size * torch.outer(self.basis[:, kept], self.basis[:, kept]), (
-            gains.sum() - gains[kept]
-        ) / 2
+        size = self._best_diagonal()[kept]
+        eigenvector = self.basis[:, kept]
+        product = size * torch.outer(eigenvector, eigenvector)
+        lost = gains.sum() - gains[kept]
+        return product, lost / 2
 
     def excess(self, matrix: Square, scalar: Scalar) -> Float[Tensor, ""]:
         """loss - minimum as a sum of squares, exact also where the difference is lost to rounding.
@@ -124,13 +134,26 @@ class Landscape:
         |Gamma^(1/2) (u Lambda^(1/2) U Lambda^(1/2) - Lambda Gamma^-1)|_F^2 / 2 for a fixed Lambda
         (Corollary A.2).
         """
-        gap = as_float64(scalar) * self._rotated(matrix) - torch.diag(
-            self.slope / self.curvature.diagonal()
-        )
-        return (self.curvature * gap.square()).sum() / 2
+        v = self._rotated(matrix)
+        u = as_float64(scalar)
+        gap = u * v - torch.diag(self._best_diagonal())
+        squares = self.curvature * gap.square()
+        return squares.sum() / 2
 
     def _rotated(self, matrix: Tensor) -> Tensor:
-        return self.basis.T @ as_float64(matrix) @ self.basis
+        """V, the matrix in Lambda's eigenbasis."""
+        matrix = as_float64(matrix)
+        return self.basis.T @ matrix @ self.basis
+
+    def _best_diagonal(self) -> Tensor:
+        """u V_ii at every minimum; the other entries of V are 0 there."""
+        curvature = self.curvature.diagonal()
+        return self.slope / curvature
+
+    def _gains(self) -> Tensor:
+        """Twice what each direction takes off the loss at a minimum."""
+        curvature = self.curvature.diagonal()
+        return self.slope.square() / curvature
 
 
 def landscape(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Landscape:
@@ -157,9 +180,9 @@ def landscape(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Lands
     eigenvalues, basis = torch.linalg.eigh(covariance)
     shrunk = basis.T @ gamma(covariance, n, noise_variance) @ basis
     curvature = torch.outer(shrunk.diagonal() * eigenvalues, eigenvalues)
-    return Landscape(
-        curvature, eigenvalues.square(), basis, eigenvalues.sum() + as_float64(noise_variance)
-    )
+    slope = eigenvalues.square()
+    label_moment = eigenvalues.sum() + as_float64(noise_variance)
+    return Landscape(curvature, slope, basis, label_moment)
 
 
 def random_landscape(
@@ -190,24 +213,35 @@ def random_landscape(
         True
     """
     check_count(n, "n")
-    first, second, third = moments = as_float64(moments)
-    possible = (second >= first**2 * (1 - 1e-12)) & (first * third >= second**2 * (1 - 1e-12))
+    moments = as_float64(moments)
+    first, second, third = moments
+    # By Jensen and by Cauchy and Schwarz; a fixed Lambda has equality, up to rounding.
+    spreads = second >= first**2 * (1 - 1e-12)
+    skews = first * third >= second**2 * (1 - 1e-12)
+    possible = spreads & skews
     if not ((moments > 0).all() and possible.all()):
         raise ValueError(
             f"no positive law has the first three moments {moments.tolist()}: row k holds "
             "E[lambda^k]"
         )
     tau2 = as_float64(noise_variance)
-    others = first.sum() + tau2 - first  # tr Lambda + tau^2 without entry i
-    # tr Lambda lambda_i lambda_j: entries i and j meet themselves in the trace.
-    pairs = torch.outer(second, first) + torch.outer(first, second)
+    label_moment = first.sum() + tau2
+    # tr Lambda + tau^2 without entry i
+    others = label_moment - first
+
+    # C_ij for i other than j. tr Lambda lambda_i lambda_j: entries i and j meet themselves in the
+    # trace.
+    own = torch.outer(second, first)
+    pairs = own + torch.outer(first, second)
     pairs = pairs + torch.outer(first, first) * (others[:, None] - first)
-    curvature = (1 + 1 / n) * torch.outer(second, first) + pairs / n
-    same = (1 + 1 / n) * third + (third + second * others) / n
-    curvature = curvature - torch.diag(curvature.diagonal()) + torch.diag(same)
-    return Landscape(
-        curvature, second, torch.eye(len(first), dtype=torch.float64), first.sum() + tau2
-    )
+    curvature = (1 + 1 / n) * own + pairs / n
+    # C_ii
+    with_trace = third + second * others
+    same = (1 + 1 / n) * third + with_trace / n
+    curvature = curvature - torch.diag(curvature.diagonal())
+    curvature = curvature + torch.diag(same)
+    basis = torch.eye(len(first), dtype=torch.float64)
+    return Landscape(curvature, second, basis, label_moment)
 
 
 def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor, "wide wide"]]:
@@ -226,6 +260,8 @@ def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor,
         True
     """
     matrix, scalar = where.minimiser
-    w_pv, w_kq = torch.zeros(2, len(matrix) + 1, len(matrix) + 1, dtype=torch.float64)
-    w_pv[-1, -1], w_kq[:-1, :-1] = scalar, matrix
+    wide = len(matrix) + 1
+    w_pv, w_kq = torch.zeros(2, wide, wide, dtype=torch.float64)
+    w_pv[-1, -1] = scalar
+    w_kq[:-1, :-1] = matrix
     return w_pv, w_kq

@@ -92,8 +92,9 @@ def risk(
         >>> round(float(risk(Lambda, n=4, m=10, a=a, noise_variance=.25)), 7)
         1.1009246
     """
-    product = landscape(covariance, n, training_noise_variance).product
-    return product_risk(product, m, covariance, a, noise_variance).total
+    trained = landscape(covariance, n, training_noise_variance)
+    terms = product_risk(trained.product, m, covariance, a, noise_variance)
+    return terms.total
 
 
 def paper_risk(
@@ -112,7 +113,8 @@ def paper_risk(
         >>> torch.allclose(paper_risk(Lambda, 4, 10, a), risk(Lambda, 4, 1, a))
         True
     """
-    terms = product_risk(landscape(covariance, n).product, m, covariance, a, noise_variance)
+    trained = landscape(covariance, n)
+    terms = product_risk(trained.product, m, covariance, a, noise_variance)
     return terms.best + m * terms.variance + terms.bias
 
 
@@ -152,13 +154,20 @@ def product_risk(
         True
     """
     check_count(m, "m")
-    covariance, tau2 = as_covariance(covariance), as_float64(noise_variance)
-    product, task = as_float64(product), _second_moment(a)
-    read = covariance if query_covariance is None else as_float64(query_covariance)
+    covariance = as_covariance(covariance)
+    tau2 = as_float64(noise_variance)
+    product = as_float64(product)
+    task = _second_moment(a)
+    if query_covariance is None:
+        query_covariance = covariance
+    read = as_float64(query_covariance)
+    # w^T miss x_q is what the mean prediction lacks.
     identity = torch.eye(len(product), dtype=torch.float64)
-    miss = covariance @ product - identity  # w^T miss x_q is what the mean prediction lacks
-    noise = label_covariance(covariance, a, tau2) @ product @ read @ product.T
-    return Risk(best=tau2, variance=noise.trace() / m, bias=(task @ miss @ read @ miss.T).trace())
+    miss = covariance @ product - identity
+    sigma = label_covariance(covariance, a, tau2)
+    noise = sigma @ product @ read @ product.T
+    missed = task @ miss @ read @ miss.T
+    return Risk(best=tau2, variance=noise.trace() / m, bias=missed.trace())
 
 
 def label_law_risk(
@@ -198,18 +207,23 @@ def label_law_risk(
         True
     """
     check_count(m, "m")
-    covariance, xy_mean = as_covariance(covariance), as_float64(xy_mean)
+    covariance = as_covariance(covariance)
+    xy_mean = as_float64(xy_mean)
+    y_square = as_float64(y_second_moment)
     a = torch.linalg.solve(covariance, xy_mean)
-    best = as_float64(y_second_moment) - xy_mean @ a
-    if best < -1e-9 * abs(float(y_second_moment)):
+    explained = xy_mean @ a
+    best = y_square - explained
+    # A perfect fit may come out slightly negative by rounding.
+    if best < -1e-9 * abs(float(y_square)):
         raise ValueError(
-            f"E[y^2]={float(y_second_moment):g} is less than the {float(xy_mean @ a):g} that the "
+            f"E[y^2]={float(y_square):g} is less than the {float(explained):g} that the "
             "best linear predictor explains: are the moments of one law, and y_second_moment not a "
             "variance?"
         )
     inverse = torch.linalg.inv(gamma(covariance, n))
-    variance = (as_float64(xy_covariance) @ inverse @ inverse @ covariance).trace() / m
-    return Risk(best, variance, printed_bias(covariance, n, a))
+    noise = as_float64(xy_covariance) @ inverse @ inverse @ covariance
+    bias = printed_bias(covariance, n, a)
+    return Risk(best, noise.trace() / m, bias)
 
 
 def label_covariance(covariance: Square, a: Task, noise_variance: Scalar = 0.0) -> Square:
@@ -225,9 +239,11 @@ def label_covariance(covariance: Square, a: Task, noise_variance: Scalar = 0.0) 
         >>> label_covariance(torch.eye(1), torch.tensor([3.]), noise_variance=1.)
         tensor([[19.]], dtype=torch.float64)
     """
-    covariance, task = as_float64(covariance), _second_moment(a)
+    covariance = as_float64(covariance)
+    task = _second_moment(a)
     explained = (task @ covariance).trace()
-    return covariance @ task @ covariance + (explained + as_float64(noise_variance)) * covariance
+    y_variance = explained + as_float64(noise_variance)
+    return covariance @ task @ covariance + y_variance * covariance
 
 
 def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
@@ -245,11 +261,19 @@ def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
         >>> torch.allclose(printed_bias(Lambda, 4, a), product_risk(trained, 10, Lambda, a).bias)
         True
     """
-    covariance, a = as_covariance(covariance), as_float64(a)
-    inverse, trace = torch.linalg.inv(gamma(covariance, n)), covariance.trace()
+    covariance = as_covariance(covariance)
+    a = as_float64(a)
+    inverse = torch.linalg.inv(gamma(covariance, n))
+    trace = covariance.trace()
+
+    # |a|^2 in Gamma^-2 Lambda^(k+1), for the three powers of the formula
     weighted = inverse @ inverse @ covariance
-    powers = [a @ weighted @ torch.linalg.matrix_power(covariance, k) @ a for k in (2, 1, 0)]
-    return (powers[0] + 2 * trace * powers[1] + trace**2 * powers[2]) / n**2
+    squares = []
+    for k in (2, 1, 0):
+        power = torch.linalg.matrix_power(covariance, k)
+        squares.append(a @ weighted @ power @ a)
+    cubed, squared, plain = squares
+    return (cubed + 2 * trace * squared + trace**2 * plain) / n**2
 
 
 def effective_weights(product: Square, covariance: Square, weights: Vector) -> Vector:
@@ -270,7 +294,9 @@ def effective_weights(product: Square, covariance: Square, weights: Vector) -> V
         >>> torch.allclose(effective_weights(torch.eye(2) / 2, 18 * torch.eye(2), w), 9 * w)
         True
     """
-    return as_float64(product).T @ as_float64(covariance) @ as_float64(weights)
+    product = as_float64(product)
+    covariance = as_float64(covariance)
+    return product.T @ covariance @ as_float64(weights)
 
 
 def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
@@ -289,7 +315,8 @@ def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
         tensor(4., dtype=torch.float64)
     """
     covariance = as_float64(covariance)
-    return (covariance @ as_float64(product) @ covariance).trace() / covariance.trace()
+    with_labels = covariance @ as_float64(product) @ covariance
+    return with_labels.trace() / covariance.trace()
 
 
 def random_limit(moments: Float[Tensor, "3 dim"]) -> Vector:
@@ -342,19 +369,25 @@ def random_risk(
         True
     """
     where = random_landscape(moments, m, noise_variance)
-    return 2 * where.loss(product, 1.0) + where.label_moment
+    loss = where.loss(product, 1.0)
+    return 2 * loss + where.label_moment
 
 
 def _second_moment(a: Tensor) -> Tensor:
+    """E[w w^T], for weights or for what is this moment already."""
     a = as_float64(a)
-    return torch.outer(a, a) if a.ndim == 1 else a
+    if a.ndim == 1:
+        return torch.outer(a, a)
+    return a
 
 
 def _risks() -> Compared:
     """Theorem 4.2 for Lambda = diag(1, 2), n = 4, m = 10, a = (1, -1), noise .25."""
-    covariance, a = torch.diag(torch.tensor([1.0, 2.0])), torch.tensor([1.0, -1.0])
+    covariance = torch.diag(torch.tensor([1.0, 2.0]))
+    a = torch.tensor([1.0, -1.0])
     printed = paper_risk(covariance, 4, 10, a, noise_variance=0.25)
-    return Compared(float(printed), float(risk(covariance, 4, 10, a, noise_variance=0.25)))
+    true = risk(covariance, 4, 10, a, noise_variance=0.25)
+    return Compared(float(printed), float(true))
 
 
 ERRATA = (

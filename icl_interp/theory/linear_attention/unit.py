@@ -55,8 +55,11 @@ def gamma(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Square:
     """
     covariance = as_covariance(covariance)
     check_count(n, "n")
-    spread = (covariance.trace() + as_float64(noise_variance)) / n
-    return (1 + 1 / n) * covariance + spread * torch.eye(len(covariance), dtype=torch.float64)
+    identity = torch.eye(len(covariance), dtype=torch.float64)
+    tau2 = as_float64(noise_variance)
+    y_variance = covariance.trace() + tau2
+    spread = y_variance / n
+    return (1 + 1 / n) * covariance + spread * identity
 
 
 def embedding(
@@ -73,9 +76,13 @@ def embedding(
                 [2., 5.],
                 [3., 0.]], dtype=torch.float64)
     """
-    xs, ys, query = as_float64(xs), as_float64(ys), as_float64(query)
+    xs = as_float64(xs)
+    ys = as_float64(ys)
+    query = as_float64(query)
     columns = torch.cat([xs.T, ys[None]])
-    return torch.cat([columns, torch.cat([query, query.new_zeros(1)])[:, None]], 1)
+    no_label = query.new_zeros(1)
+    last = torch.cat([query, no_label])
+    return torch.cat([columns, last[:, None]], 1)
 
 
 def prediction(w_pv: Wide, w_kq: Wide, e: Float[Tensor, "wide token"]) -> Float[Tensor, ""]:
@@ -100,9 +107,9 @@ def prediction(w_pv: Wide, w_kq: Wide, e: Float[Tensor, "wide token"]) -> Float[
         >>> torch.allclose(prediction(w, w, e), (e + w @ e @ (e.T @ w @ e) / 2)[-1, -1])
         True
     """
-    e = as_float64(e)
-    gram = e @ e.T / (e.shape[1] - 1)
-    return as_float64(w_pv)[-1] @ gram @ as_float64(w_kq)[:, :-1] @ e[:-1, -1]
+    gram, query = _gram_and_query(e)
+    row, columns = _weights_read(w_pv, w_kq)
+    return row @ gram @ columns @ query
 
 
 def quadratic_form(e: Float[Tensor, "wide token"]) -> Float[Tensor, "form form"]:
@@ -131,10 +138,11 @@ def quadratic_form(e: Float[Tensor, "wide token"]) -> Float[Tensor, "form form"]
         >>> torch.allclose(torch.kron(b.T.contiguous(), a) @ torch.eye(2).flatten(), product)
         True
     """
-    e = as_float64(e)
-    x = torch.zeros(len(e), len(e), dtype=torch.float64)
-    x[:-1, -1] = x[-1, :-1] = e[:-1, -1]
-    return torch.kron(x, e @ e.T / (e.shape[1] - 1)) / 2
+    gram, query = _gram_and_query(e)
+    x = torch.zeros_like(gram)
+    x[:-1, -1] = query
+    x[-1, :-1] = query
+    return torch.kron(x, gram) / 2
 
 
 def parameter_vector(w_pv: Wide, w_kq: Wide) -> Float[Tensor, " form"]:
@@ -149,7 +157,8 @@ def parameter_vector(w_pv: Wide, w_kq: Wide) -> Float[Tensor, " form"]:
         >>> parameter_vector(torch.tensor([[0., 0.], [7., 8.]]), torch.tensor([[1., 0.], [2., 0.]]))
         tensor([1., 2., 7., 8.], dtype=torch.float64)
     """
-    u = torch.cat([as_float64(w_kq)[:, :-1], as_float64(w_pv)[-1][:, None]], 1)
+    row, columns = _weights_read(w_pv, w_kq)
+    u = torch.cat([columns, row[:, None]], 1)
     return u.T.flatten()
 
 
@@ -167,9 +176,13 @@ def form_eigenvalues(e: Float[Tensor, "wide token"]) -> Float[Tensor, " form"]:
         >>> torch.allclose(form_eigenvalues(e), torch.linalg.eigvalsh(quadratic_form(e)))
         True
     """
-    e = as_float64(e)
-    half = e[:-1, -1].norm() * torch.linalg.eigvalsh(e @ e.T / (e.shape[1] - 1)) / 2
-    return torch.cat([half, -half, half.new_zeros((len(e) - 2) * len(e))]).sort().values
+    gram, query = _gram_and_query(e)
+    wide = len(e)
+    of_gram = torch.linalg.eigvalsh(gram)
+    half = query.norm() * of_gram / 2
+    zeros = half.new_zeros((wide - 2) * wide)
+    eigenvalues = torch.cat([half, -half, zeros])
+    return eigenvalues.sort().values
 
 
 def negative_eigenvalues(d: int, n: int) -> int:
@@ -227,8 +240,10 @@ def invariant_product(w_pv: Wide, w_kq: Wide) -> Square:
         >>> torch.equal(invariant_product(w_pv, w_kq), torch.diag(torch.tensor([6., 2.])).double())
         True
     """
-    w_pv, w_kq = as_float64(w_pv), as_float64(w_kq)
-    return w_pv[-1, -1] * w_kq[:-1, :-1] + torch.outer(w_pv[-1, :-1], w_kq[-1, :-1])
+    row, columns = _weights_read(w_pv, w_kq)
+    v = row[-1]
+    u = columns[:-1]
+    return v * u + torch.outer(row[:-1], columns[-1])
 
 
 def population_loss(
@@ -261,11 +276,16 @@ def population_loss(
         >>> population_loss(zero, zero, torch.diag(torch.tensor([1., 2.])), n=4, noise_variance=.5)
         tensor(1.7500, dtype=torch.float64)
     """
-    covariance, tau2 = as_covariance(covariance), as_float64(noise_variance)
+    covariance = as_covariance(covariance)
+    tau2 = as_float64(noise_variance)
     product = invariant_product(w_pv, w_kq)
-    odd = (gamma(covariance, n, tau2) @ covariance @ product @ covariance @ product.T).trace()
-    odd = odd - 2 * (covariance @ product @ covariance).trace() + covariance.trace()
-    return (odd + _even_part(as_float64(w_pv), as_float64(w_kq), covariance, n, tau2) + tau2) / 2
+    # E (h^T P x_q - <w, x_q>)^2: a square, less twice a product with the label, and the label's own
+    shrunk = gamma(covariance, n, tau2)
+    squared = shrunk @ covariance @ product @ covariance @ product.T
+    with_label = covariance @ product @ covariance
+    odd = squared.trace() - 2 * with_label.trace() + covariance.trace()
+    even = _even_part(w_pv, w_kq, covariance, n, tau2)
+    return (odd + even + tau2) / 2
 
 
 def _even_part(w_pv: Tensor, w_kq: Tensor, lam: Tensor, n: int, tau2: Tensor) -> Tensor:
@@ -275,36 +295,70 @@ def _even_part(w_pv: Tensor, w_kq: Tensor, lam: Tensor, n: int, tau2: Tensor) ->
     v = w22^PV: a = p^T S U x_q, b = (p.x_q) (x_q^T U x_q) / n (the query's own column), c = v Y
     (k.x_q).
     """
-    p, v, u, k = w_pv[-1, :-1], w_pv[-1, -1], w_kq[:-1, :-1], w_kq[-1, :-1]
+    row, columns = _weights_read(w_pv, w_kq)
+    p = row[:-1]
+    v = row[-1]
+    u = columns[:-1]
+    k = columns[-1]
     form = (u + u.T) / 2
-    lp, lf = lam @ p, lam @ form
-    trace, trace2, on_form = lam.trace(), lam.square().sum(), lf.trace()
-    # E[S p p^T S], E[x_q x_q^T (x_q^T U x_q)], E[Y S], E[Y^2]: Gaussian moments (Isserlis), y given
-    # S included.
-    spp = (1 + 1 / n) * torch.outer(lp, lp) + (p @ lp) * lam / n
+    lp = lam @ p
+    lf = lam @ form
+    lf2 = lf @ lf
+    plp = p @ lp
+    trace = lam.trace()
+    trace2 = lam.square().sum()
+    on_form = lf.trace()
+    y_mean = trace + tau2
+
+    # Gaussian moments (Isserlis): E[S p p^T S], and E[x_q x_q^T (x_q^T U x_q)]
+    spp = (1 + 1 / n) * torch.outer(lp, lp) + plp * lam / n
     fourth = on_form * lam + 2 * lf @ lam
-    ys = (trace + tau2) * lam + 2 * lam @ lam / n
-    y_squared = (trace + tau2) ** 2 + 2 * trace2 / n + 2 * ((1 + 1 / n) * trace2 + trace**2 / n)
-    y_squared = y_squared + 2 * (2 * tau2 * trace + tau2**2) / n
-    sixth = (
-        (on_form**2 + 2 * (lf @ lf).trace()) * (p @ lp)
-        + 4 * on_form * (p @ lf @ lp)
-        + 8 * (p @ lf @ lf @ lp)
-    )
-    squares = (spp @ u @ lam @ u.T).trace() + sixth / n**2 + v**2 * (k @ lam @ k) * y_squared
-    crossed = (
-        lp @ u @ fourth @ p / n
-        + v * (p @ ys @ u @ lam @ k)
-        + v * (trace + tau2) * (p @ fourth @ k) / n
-    )
+
+    # E[Y S] and E[Y^2], y given S included
+    ys = y_mean * lam + 2 * lam @ lam / n
+    trace_s2 = (1 + 1 / n) * trace2 + trace**2 / n
+    of_noise = 2 * tau2 * trace + tau2**2
+    y_squared = y_mean**2 + 2 * trace2 / n + 2 * trace_s2
+    y_squared = y_squared + 2 * of_noise / n
+
+    # E[(p.x_q)^2 (x_q^T U x_q)^2]
+    form_squared = on_form**2 + 2 * lf2.trace()
+    sixth = form_squared * plp
+    sixth = sixth + 4 * on_form * (p @ lf @ lp)
+    sixth = sixth + 8 * (p @ lf @ lf @ lp)
+
+    # E[a^2] + E[b^2] + E[c^2] + 2 (E[a b] + E[a c] + E[b c])
+    a_squared = (spp @ u @ lam @ u.T).trace()
+    b_squared = sixth / n**2
+    c_squared = v**2 * (k @ lam @ k) * y_squared
+    squares = a_squared + b_squared + c_squared
+    ab = lp @ u @ fourth @ p / n
+    ac = v * (p @ ys @ u @ lam @ k)
+    bc = v * y_mean * (p @ fourth @ k) / n
+    crossed = ab + ac + bc
     return squares + 2 * crossed
+
+
+def _gram_and_query(e: Tensor) -> tuple[Tensor, Tensor]:
+    """E E^T / n, with n the number of labelled columns of E, and x_q."""
+    e = as_float64(e)
+    n = e.shape[1] - 1
+    gram = e @ e.T / n
+    return gram, e[:-1, -1]
+
+
+def _weights_read(w_pv: Tensor, w_kq: Tensor) -> tuple[Tensor, Tensor]:
+    """What the prediction reads: the last row of W_PV, and all columns of W_KQ but the last."""
+    w_pv = as_float64(w_pv)
+    w_kq = as_float64(w_kq)
+    return w_pv[-1], w_kq[:, :-1]
 
 
 def as_covariance(covariance: Tensor) -> Tensor:
     """The covariance in float64; ValueError unless it is symmetric and positive definite."""
     covariance = as_float64(covariance)
-    symmetric = covariance.ndim == 2 and covariance.shape[0] == covariance.shape[1]
-    symmetric = symmetric and torch.allclose(covariance, covariance.T, rtol=1e-9, atol=0)
+    square = covariance.ndim == 2 and covariance.shape[0] == covariance.shape[1]
+    symmetric = square and torch.allclose(covariance, covariance.T, rtol=1e-9, atol=0)
     if not symmetric or not torch.linalg.eigvalsh(covariance)[0] > 0:
         raise ValueError(
             f"a covariance must be a symmetric positive definite matrix, got {covariance.tolist()}"

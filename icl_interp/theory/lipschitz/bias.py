@@ -46,19 +46,19 @@ __all__ = [
     "linear_bias_limit",
 ]
 
-KINK = (2 - math.sqrt(2)) / (
-    3 * math.sqrt(math.pi)
-)  # kappa: of (z)_+ smoothed by a Gaussian, integrated over z
-UNIT = function_class("relu", math.sqrt(1.5))  # the class F_L^+ whose bias is beta: 2 L^2 / 3 = 1
+# kappa: of (z)_+ smoothed by a Gaussian, integrated over z
+KINK = (2 - math.sqrt(2)) / (3 * math.sqrt(math.pi))
+# The class F_L^+ whose bias is beta: 2 L^2 / 3 = 1
+UNIT = function_class("relu", math.sqrt(1.5))
 
 
 class FinitePromptTerm(NamedTuple):
     """The two parts of what the bias has at order 1/n, each times n."""
 
-    variance: Float[Tensor, "*window"]  # phi, of the average around its mean
-    ratio: Float[
-        Tensor, "*window"
-    ]  # the weights' denominator is random too, which shifts that mean
+    # phi, of the average around its mean
+    variance: Float[Tensor, "*window"]
+    # The weights' denominator is random too, which shifts that mean.
+    ratio: Float[Tensor, "*window"]
 
     @property
     def total(self) -> Float[Tensor, "*window"]:
@@ -121,7 +121,8 @@ def linear_bias_limit(w: Window, d: int) -> PerWindow:
         >>> torch.allclose(linear_bias_limit(10., d=3), of_class)
         True
     """
-    return (1 - mean_cosine(w, d)).square() / d
+    missed = 1 - mean_cosine(w, d)
+    return missed.square() / d
 
 
 def class_bias_limit(functions: FunctionClass, w: Window, d: int) -> PerWindow:
@@ -148,7 +149,9 @@ def class_bias_limit(functions: FunctionClass, w: Window, d: int) -> PerWindow:
     w = as_window(w)
     check_dimension(d)
     energies, rest = _energies(functions, w, d)
-    return ((1 - harmonic_shrinkage(w, d, len(energies) - 1)).square() * energies).sum(-1) + rest
+    shrinkage = harmonic_shrinkage(w, d, len(energies) - 1)
+    missed = (1 - shrinkage).square() * energies
+    return missed.sum(-1) + rest
 
 
 def finite_prompt_term(w: Window, d: int) -> FinitePromptTerm:
@@ -201,12 +204,16 @@ def class_finite_prompt_term(functions: FunctionClass, w: Window, d: int) -> Fin
     w = as_window(w)
     check_dimension(d)
     energies, rest = _energies(functions, 2 * w, d)
-    once, twice = (harmonic_shrinkage(v, d, len(energies) - 1) for v in (w, 2 * w))
-    keys = noise_limit(w, d)
-    variance = ((1 - 2 * once * twice + once.square()) * energies).sum(-1) + rest
-    return FinitePromptTerm(
-        keys * variance, 2 * keys * ((1 - once) * (twice - once) * energies).sum(-1)
-    )
+    highest = len(energies) - 1
+    # Degree by degree m_w is `once` times f, and m_2w `twice` times f.
+    once = harmonic_shrinkage(w, d, highest)
+    twice = harmonic_shrinkage(2 * w, d, highest)
+    around = 1 - 2 * once * twice + once.square()
+    shifted = (1 - once) * (twice - once)
+    R = noise_limit(w, d)
+    variance = (around * energies).sum(-1) + rest
+    shift = (shifted * energies).sum(-1)
+    return FinitePromptTerm(R * variance, 2 * R * shift)
 
 
 def kink_density(d: int) -> Float[Tensor, ""]:
@@ -227,7 +234,8 @@ def kink_density(d: int) -> Float[Tensor, ""]:
         tensor(0.5000, dtype=torch.float64)
     """
     check_dimension(d)
-    return as_float64(math.exp(math.lgamma(d / 2) - math.lgamma((d - 1) / 2)) / math.sqrt(math.pi))
+    gammas = math.exp(math.lgamma(d / 2) - math.lgamma((d - 1) / 2))
+    return as_float64(gammas / math.sqrt(math.pi))
 
 
 def bias_asymptote(w: Window, d: int) -> PerWindow:
@@ -250,7 +258,8 @@ def bias_asymptote(w: Window, d: int) -> PerWindow:
         >>> round(float(ratio), 2)
         1.01
     """
-    return KINK * kink_density(d) * as_window(w) ** -1.5
+    w = as_window(w)
+    return KINK * kink_density(d) * w**-1.5
 
 
 def linear_bias_asymptote(w: Window, d: int) -> PerWindow:
@@ -273,7 +282,8 @@ def linear_bias_asymptote(w: Window, d: int) -> PerWindow:
         True
     """
     check_dimension(d)
-    return (d - 1) ** 2 / (4 * d) * as_window(w) ** -2.0
+    w = as_window(w)
+    return (d - 1) ** 2 / (4 * d) * w**-2.0
 
 
 def bias_bounds_as_printed(w: Window, n: int) -> PrintedBiasBounds:
@@ -299,7 +309,9 @@ def bias_bounds_as_printed(w: Window, n: int) -> PrintedBiasBounds:
     """
     w = as_window(w)
     check_examples(n)
-    return PrintedBiasBounds(w**-2.0, 1 / w + 1 / n)
+    lower = w**-2.0
+    upper = 1 / w + 1 / n
+    return PrintedBiasBounds(lower, upper)
 
 
 def _energies(functions: FunctionClass, w: Tensor, d: int) -> tuple[Tensor, float]:
@@ -308,15 +320,18 @@ def _energies(functions: FunctionClass, w: Tensor, d: int) -> tuple[Tensor, floa
     These windows let nothing through beyond that degree.
     """
     widest = math.sqrt(float(w.max())) if w.numel() else 0.0
-    energies = harmonic_energies(
-        functions, d, max(highest_degree(functions), math.ceil(8 * widest) + 40)
-    )
-    return energies, max(total_energy(functions, d) - float(energies.sum()), 0.0)
+    let_through = math.ceil(8 * widest) + 40
+    highest = max(highest_degree(functions), let_through)
+    energies = harmonic_energies(functions, d, highest)
+    rest = total_energy(functions, d) - float(energies.sum())
+    return energies, max(rest, 0.0)
 
 
 def _bounds_for_a_wide_window() -> Compared:
     """The printed lower bound and the bias of long prompts at w = .01, d = 3, over L^2."""
-    return Compared(float(bias_bounds_as_printed(0.01, 100).lower), float(bias_limit(0.01, 3)))
+    printed = bias_bounds_as_printed(0.01, 100)
+    true = bias_limit(0.01, 3)
+    return Compared(float(printed.lower), float(true))
 
 
 ERRATA = (

@@ -72,22 +72,32 @@ class FunctionClass:
             points: x, any length; of the unit sphere or of a subspace (B^T x).
             directions: q, unit vectors, over which the mean is taken.
         """
-        points, size = as_float64(points), self.lipschitz
-        straight = points / math.sqrt(points.shape[-1])
+        size = self.lipschitz
+        points = as_float64(points)
+        dim = points.shape[-1]
+        straight = points / math.sqrt(dim)
         if self.link in ("affine", "linear"):
-            return math.sqrt(_slope_square(self)) * straight
-        z = points @ as_float64(directions).mT
-        mean = math.sqrt(z.shape[-1])
-        if (
-            self.link == "relu"
-        ):  # (z)_+ = z / 2 + |z| / 2, and the two halves do not correlate over q -> -q
-            return size * math.sqrt(2 / 3) / 2 * torch.cat([straight, z.abs() / mean], -1)
+            slope = math.sqrt(_slope_square(self))
+            return slope * straight
+
+        # The squares of features are summed over directions: each is divided by the root of how
+        # many there are.
+        directions = as_float64(directions)
+        z = points @ directions.mT
+        root = math.sqrt(z.shape[-1])
+        if self.link == "relu":
+            # (z)_+ = z / 2 + |z| / 2, and the two halves do not correlate over q -> -q
+            halves = torch.cat([straight, z.abs() / root], -1)
+            return size * math.sqrt(2 / 3) / 2 * halves
         if self.link == "quadratic":
-            return size / 2 * z.square() / mean
-        waves, amplitude = self.omega * z, size / self.omega / mean
+            return size / 2 * z.square() / root
+        waves = self.omega * z
+        amplitude = size / self.omega / root
         if self.link == "cosine":
             return amplitude * waves.cos()
-        return amplitude / math.sqrt(2) * torch.cat([waves.cos(), waves.sin()], -1)
+        # Over phases a cosine and a sine have a half each.
+        both = torch.cat([waves.cos(), waves.sin()], -1)
+        return amplitude / math.sqrt(2) * both
 
 
 def function_class(
@@ -129,9 +139,10 @@ def function_class(
         raise ValueError(
             f"frequency is positive and for {' and '.join(COSINES)}, got {frequency} for {link!r}"
         )
-    return FunctionClass(
-        link, check_lipschitz(lipschitz), None if frequency is None else float(frequency)
-    )
+    lipschitz = check_lipschitz(lipschitz)
+    if frequency is not None:
+        frequency = float(frequency)
+    return FunctionClass(link, lipschitz, frequency)
 
 
 def harmonic_energies(functions: FunctionClass, d: int, degrees: int) -> Float[Tensor, " degree"]:
@@ -160,16 +171,24 @@ def harmonic_energies(functions: FunctionClass, d: int, degrees: int) -> Float[T
         0.5
     """
     check_dimension(d)
-    k, size = np.arange(degrees + 1), functions.lipschitz
+    k = np.arange(degrees + 1)
+    size = functions.lipschitz
     if functions.link == "relu":
-        energies = 2 * size**2 / 3 * (_absolute_value(k, d) + (k == 1) / d) / 4
+        halves = _absolute_value(k, d) + (k == 1) / d
+        energies = 2 * size**2 / 3 * halves / 4
     elif functions.link in ("affine", "linear"):
-        energies = _slope_square(functions) / d * (k == 1)
+        slope_square = _slope_square(functions)
+        energies = slope_square / d * (k == 1)
     elif functions.link == "quadratic":
-        energies = (size / 2) ** 2 * ((k == 0) / d**2 + (k == 2) * 2 * (d - 1) / (d**2 * (d + 2)))
+        # z^2 is its mean 1 / d and a harmonic of degree 2.
+        mean = (k == 0) / d**2
+        rest = (k == 2) * 2 * (d - 1) / (d**2 * (d + 2))
+        energies = (size / 2) ** 2 * (mean + rest)
     else:
+        omega = functions.omega
+        amplitude = size / omega
         kept = (k % 2 == 0) if functions.link == "cosine" else 0.5
-        energies = (size / functions.omega) ** 2 * _wave(k, d, functions.omega) * kept
+        energies = amplitude**2 * _wave(k, d, omega) * kept
     return torch.from_numpy(np.asarray(energies, dtype=np.float64))
 
 
@@ -178,12 +197,16 @@ def total_energy(functions: FunctionClass, d: int) -> float:
     if functions.link == "relu":
         return functions.lipschitz**2 / (3 * d)
     # The others are polynomials or entire: their energies fall faster than exponentially.
-    return float(harmonic_energies(functions, d, highest_degree(functions)).sum())
+    highest = highest_degree(functions)
+    energies = harmonic_energies(functions, d, highest)
+    return float(energies.sum())
 
 
 def highest_degree(functions: FunctionClass) -> int:
     """A degree above which a class of polynomials or waves has nothing."""
-    return math.ceil(2 * functions.omega if functions.link in COSINES else 0) + 40
+    if functions.link not in COSINES:
+        return 40
+    return math.ceil(2 * functions.omega) + 40
 
 
 def check_lipschitz(lipschitz: float) -> float:
@@ -195,30 +218,35 @@ def check_lipschitz(lipschitz: float) -> float:
 
 def _slope_square(functions: FunctionClass) -> float:
     """E l^2 of linear functions."""
-    return functions.lipschitz**2 / (3 if functions.link == "affine" else 1)
+    square = functions.lipschitz**2
+    return square / 3 if functions.link == "affine" else square
 
 
 def _harmonics(k: np.ndarray, d: int) -> np.ndarray:
     """How many independent spherical harmonics of degree k there are in R^d."""
     from scipy.special import gammaln
 
-    counts = (2 * k + d - 2) * np.exp(
-        gammaln(np.maximum(k, 1) + d - 2) - gammaln(k + 1) - gammaln(d - 1)
-    )
+    # Degree 0 has one, where the formula may not be defined.
+    above_0 = np.maximum(k, 1)
+    logarithms = gammaln(above_0 + d - 2) - gammaln(k + 1) - gammaln(d - 1)
+    counts = (2 * k + d - 2) * np.exp(logarithms)
     return np.where(k == 0, 1.0, counts)
 
 
 def _absolute_value(k: np.ndarray, d: int) -> np.ndarray:
+    """Energies of |z|: a_k^2 times the number of harmonics for even k, 0 for odd ones."""
     from scipy.special import gammaln
 
+    # log |a_k| without the factors that do not depend on k. Its formula is for k of 2 or more.
+    log_2 = math.log(2)
     j = np.maximum(k, 2)
-    higher = (
-        math.log(2) - j * math.log(2) + gammaln(j - 1) - gammaln(j / 2) - gammaln((j + d + 1) / 2)
-    )
-    coefficient = (
-        np.where(k == 0, -gammaln((d + 1) / 2), higher) + gammaln(d / 2) - math.log(math.pi) / 2
-    )
-    return np.where(k % 2 == 0, _harmonics(k, d) * np.exp(2 * coefficient), 0.0)
+    higher = log_2 - j * log_2 + gammaln(j - 1)
+    higher = higher - gammaln(j / 2) - gammaln((j + d + 1) / 2)
+    lowest = -gammaln((d + 1) / 2)
+    by_degree = np.where(k == 0, lowest, higher)
+    log_size = by_degree + gammaln(d / 2) - math.log(math.pi) / 2
+    energies = _harmonics(k, d) * np.exp(2 * log_size)
+    return np.where(k % 2 == 0, energies, 0.0)
 
 
 def _wave(k: np.ndarray, d: int, frequency: float) -> np.ndarray:
@@ -227,4 +255,5 @@ def _wave(k: np.ndarray, d: int, frequency: float) -> np.ndarray:
 
     order = d / 2 - 1
     size = np.exp(gammaln(d / 2) + order * math.log(2 / frequency))
-    return _harmonics(k, d) * (size * jv(k + order, frequency)) ** 2
+    coefficients = size * jv(k + order, frequency)
+    return _harmonics(k, d) * coefficients**2

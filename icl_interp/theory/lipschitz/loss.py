@@ -120,10 +120,10 @@ def optimal_window(
         True
     """
     functions = function_class(link, lipschitz, frequency)
-    _variance(noise)  # before a table is made
-    return table_optimum(
-        loss_table(n, d, functions, contexts=contexts, seed=seed), lipschitz, noise
-    )
+    # Refuses a negative noise before a table is made.
+    _variance(noise)
+    table = loss_table(n, d, functions, contexts=contexts, seed=seed)
+    return table_optimum(table, lipschitz, noise)
 
 
 def table_optimum(table: LossTable, lipschitz: float, noise: float) -> Optimum:
@@ -145,19 +145,29 @@ def table_optimum(table: LossTable, lipschitz: float, noise: float) -> Optimum:
         >>> bool(best.low < best.window < best.high)
         True
     """
-    size, variance, curves = table.size(lipschitz), _variance(noise), _curves(table)
+    size = table.size(lipschitz)
+    variance = _variance(noise)
+    curves = _curves(table)
+
+    # Row 0 is of all contexts, and each of the others leaves out a group.
     log_windows, edges = curves.minima(size, variance)
     risks = curves.losses(log_windows, size, variance)[:, 0]
+    risk = risks[0]
     bias = curves.losses(log_windows, size, 0.0)[0, 0]
-    window, edge = math.exp(log_windows[0, 0]), int(edges[0, 0])
+    window = math.exp(log_windows[0, 0])
+
+    # The interval is open where the window is at an edge of the table.
     half = QUANTILE * float(_jackknife(log_windows[1:, 0]))
+    edge = int(edges[0, 0])
+    low = 0.0 if edge < 0 else window * math.exp(-half)
+    high = math.inf if edge > 0 else window * math.exp(half)
     return Optimum(
-        as_float64(window),
-        as_float64(0.0 if edge < 0 else window * math.exp(-half)),
-        as_float64(math.inf if edge > 0 else window * math.exp(half)),
-        as_float64(float(risks[0])),
-        _jackknife(risks[1:]),
-        as_float64(float(bias / risks[0])),
+        window=as_float64(window),
+        low=as_float64(low),
+        high=as_float64(high),
+        risk=as_float64(risk),
+        risk_error=_jackknife(risks[1:]),
+        bias_share=as_float64(bias / risk),
     )
 
 
@@ -184,14 +194,23 @@ def window_loss(table: LossTable, w: Window, lipschitz: float, noise: float) -> 
         >>> torch.allclose(noisy.value - clean.value, table.noise.mean(0)[9:12])
         True
     """
-    size, variance, w = table.size(lipschitz), _variance(noise), as_window(w)
-    first, last = table.windows[0], table.windows[-1]
-    if not ((w >= first * (1 - 1e-9)) & (w <= last * (1 + 1e-9))).all():
+    size = table.size(lipschitz)
+    variance = _variance(noise)
+    w = as_window(w)
+    first = table.windows[0]
+    last = table.windows[-1]
+    # The ends may have been rounded.
+    not_below = w >= first * (1 - 1e-9)
+    not_above = w <= last * (1 + 1e-9)
+    if not (not_below & not_above).all():
         raise ValueError(
             f"the table spans windows from {float(first):g} to {float(last):g}, got {w.tolist()}"
         )
-    losses = _curves(table).losses(w.log().numpy().reshape(1, -1), size, variance)
-    return Estimate(torch.from_numpy(losses[0]).view(w.shape), _jackknife(losses[1:]).view(w.shape))
+    log_windows = w.log().numpy().reshape(1, -1)
+    losses = _curves(table).losses(log_windows, size, variance)
+    value = torch.from_numpy(losses[0])
+    error = _jackknife(losses[1:])
+    return Estimate(value.view(w.shape), error.view(w.shape))
 
 
 def transfer(
@@ -233,22 +252,29 @@ def transfer(
         True
     """
     variance = _variance(noise)
-    tables = [
-        loss_table(n, d, functions, contexts=contexts, seed=seed) for functions in (trained, tested)
-    ]
-    sizes = [
-        table.size(functions.lipschitz)
-        for table, functions in zip(tables, (trained, tested), strict=True)
-    ]
+    trained_table = loss_table(n, d, trained, contexts=contexts, seed=seed)
+    tested_table = loss_table(n, d, tested, contexts=contexts, seed=seed)
+    trained_size = trained_table.size(trained.lipschitz)
+    tested_size = tested_table.size(tested.lipschitz)
+    trained_curves = _curves(trained_table)
+    tested_curves = _curves(tested_table)
 
-    curves = [_curves(table) for table in tables]
-    log_windows = curves[0].minima(sizes[0], variance)[0]
-    own = curves[1].minima(sizes[1], variance)[0]
-    risks, least = (curves[1].losses(at, sizes[1], variance)[:, 0] for at in (log_windows, own))
+    # The window of the one class and the tested class's own, both on the tested class
+    log_windows, _ = trained_curves.minima(trained_size, variance)
+    own, _ = tested_curves.minima(tested_size, variance)
+    risks = tested_curves.losses(log_windows, tested_size, variance)[:, 0]
+    least = tested_curves.losses(own, tested_size, variance)[:, 0]
     ratios = risks / least
-    values = (math.exp(log_windows[0, 0]), float(risks[0]), float(least[0]), float(ratios[0]))
-    window, risk, best, ratio = map(as_float64, values)
-    return Transfer(window, risk, best, ratio, _jackknife(ratios[1:]))
+
+    # Row 0 is of all contexts, and each of the others leaves out a group.
+    window = math.exp(log_windows[0, 0])
+    return Transfer(
+        window=as_float64(window),
+        risk=as_float64(risks[0]),
+        best=as_float64(least[0]),
+        ratio=as_float64(ratios[0]),
+        ratio_error=_jackknife(ratios[1:]),
+    )
 
 
 def long_prompt_loss(
@@ -293,7 +319,9 @@ def long_prompt_loss(
             f"n counts the labelled examples of a prompt and must be positive, got {n}"
         )
     functions = function_class(link, lipschitz, frequency)
-    return class_bias_limit(functions, w, d) + _variance(noise) / n * noise_limit(w, d)
+    bias = class_bias_limit(functions, w, d)
+    variance = _variance(noise)
+    return bias + variance / n * noise_limit(w, d)
 
 
 def long_prompt_window(
@@ -332,22 +360,21 @@ def long_prompt_window(
         return as_float64(math.inf)
 
     def loss(log_w: np.ndarray) -> np.ndarray:
-        return long_prompt_loss(
-            torch.as_tensor(np.exp(log_w)), lipschitz, noise, n, d, link, frequency
-        ).numpy()
+        w = torch.as_tensor(np.exp(log_w))
+        losses = long_prompt_loss(w, lipschitz, noise, n, d, link, frequency)
+        return losses.numpy()
 
     # From wide windows to narrow ones, because the bias of narrow ones has many terms: 8 sqrt(w).
     for first, last in STAGES:
-        grid = np.linspace(math.log(first), math.log(last), math.ceil(4 * math.log(last / first)))
+        n_points = math.ceil(4 * math.log(last / first))
+        grid = np.linspace(math.log(first), math.log(last), n_points)
         at, edge = _minimise(loss, grid)
         if edge <= 0:
             break
     if edge:
         side = "below 1e-06" if edge < 0 else "above 1e+07"
-        raise ValueError(
-            f"the optimal window lies {side} for S = n L^2 / sigma^2 = "
-            f"{n * (lipschitz / noise) ** 2:.3g}"
-        )
+        s = n * (lipschitz / noise) ** 2
+        raise ValueError(f"the optimal window lies {side} for S = n L^2 / sigma^2 = {s:.3g}")
     return as_float64(math.exp(at))
 
 
@@ -361,22 +388,29 @@ class _Curves:
         from scipy.interpolate import CubicSpline
 
         self.grid = table.windows.log().numpy()
+        # (bias or noise, group, window)
         groups = torch.stack([table.bias, table.noise])
-        left_out = (groups.sum(1, keepdim=True) - groups) / (groups.shape[1] - 1)
-        self.means = (
-            torch.cat([groups.mean(1, keepdim=True), left_out], 1).clamp(min=1e-300).numpy()
-        )
-        self.coefficients = np.moveaxis(
-            CubicSpline(self.grid, np.log(self.means), axis=-1).c, 1, -1
-        )
+        mean = groups.mean(1, keepdim=True)
+        total = groups.sum(1, keepdim=True)
+        left_out = (total - groups) / (groups.shape[1] - 1)
+        means = torch.cat([mean, left_out], 1)
+        # A bias may be 0, which has no logarithm.
+        self.means = means.clamp(min=1e-300).numpy()
+        # (power, bias or noise, row, piece)
+        splines = CubicSpline(self.grid, np.log(self.means), axis=-1)
+        self.coefficients = np.moveaxis(splines.c, 1, -1)
 
     def losses(self, log_w: np.ndarray, size: float, variance: float) -> np.ndarray:
         """Row by row, for log_w of shape (row, point) or (1, point)."""
-        at = np.clip(np.searchsorted(self.grid, log_w, side="right") - 1, 0, len(self.grid) - 2)
+        # The piece that each window lies in; beyond the grid the first or the last
+        n_pieces = len(self.grid) - 1
+        at = np.searchsorted(self.grid, log_w, side="right") - 1
+        at = np.clip(at, 0, n_pieces - 1)
         step = log_w - self.grid[at]
         rows = np.arange(self.means.shape[1])[:, None]
         cubic, square, linear, constant = self.coefficients[:, :, rows, at]
-        bias, noise = np.exp(((cubic * step + square) * step + linear) * step + constant)
+        logarithms = ((cubic * step + square) * step + linear) * step + constant
+        bias, noise = np.exp(logarithms)
         return size * bias + variance * noise
 
     def minima(self, size: float, variance: float) -> tuple[np.ndarray, np.ndarray]:
@@ -384,16 +418,26 @@ class _Curves:
 
         The second number is -1 or 1 where the least loss is the first or the last of the grid.
         """
-        best = np.argmin(size * self.means[0] + variance * self.means[1], axis=1)[:, None]
+        bias, noise = self.means
+        on_grid = size * bias + variance * noise
+        best = np.argmin(on_grid, axis=1)[:, None]
         last = len(self.grid) - 1
         edge = (best == last).astype(int) - (best == 0)
-        low, high = self.grid[np.maximum(best - 1, 0)], self.grid[np.minimum(best + 1, last)]
+        # Golden sections between the neighbours on the grid, to 10^-8 of the bracket
+        low = self.grid[np.maximum(best - 1, 0)]
+        high = self.grid[np.minimum(best + 1, last)]
         golden = (math.sqrt(5) - 1) / 2
-        for _ in range(36):  # golden sections, to 10^-8 of the bracket
-            left, right = high - golden * (high - low), low + golden * (high - low)
-            falls = self.losses(left, size, variance) > self.losses(right, size, variance)
-            low, high = np.where(falls, left, low), np.where(falls, high, right)
-        return np.where(edge == 0, (low + high) / 2, self.grid[best]), edge
+        for _ in range(36):
+            part = golden * (high - low)
+            left = high - part
+            right = low + part
+            at_left = self.losses(left, size, variance)
+            at_right = self.losses(right, size, variance)
+            falls = at_left > at_right
+            low = np.where(falls, left, low)
+            high = np.where(falls, high, right)
+        middle = (low + high) / 2
+        return np.where(edge == 0, middle, self.grid[best]), edge
 
 
 @functools.lru_cache(maxsize=256)
@@ -408,13 +452,16 @@ def _minimise(loss: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> tup
     """
     from scipy.optimize import minimize_scalar
 
+    def at_point(x: float) -> float:
+        return float(loss(np.array(x)))
+
     best = int(np.argmin(loss(grid)))
-    if best in (0, len(grid) - 1):
-        return float(grid[best]), -1 if best == 0 else 1
+    if best == 0:
+        return float(grid[best]), -1
+    if best == len(grid) - 1:
+        return float(grid[best]), 1
     bounds = (grid[best - 1], grid[best + 1])
-    found = minimize_scalar(
-        lambda x: float(loss(np.array(x))), bounds=bounds, method="bounded", options={"xatol": 1e-7}
-    )
+    found = minimize_scalar(at_point, bounds=bounds, method="bounded", options={"xatol": 1e-7})
     return float(found.x), 0
 
 
@@ -423,7 +470,9 @@ def _jackknife(left_out: np.ndarray) -> Tensor:
 
     Groups run along the first axis.
     """
-    return torch.from_numpy(np.asarray(np.sqrt((len(left_out) - 1) * left_out.var(axis=0))))
+    others = len(left_out) - 1
+    error = np.sqrt(others * left_out.var(axis=0))
+    return torch.from_numpy(np.asarray(error))
 
 
 def _variance(noise: float) -> float:
@@ -436,7 +485,8 @@ def _variance(noise: float) -> float:
 
 def _window_without_noise() -> float:
     """w* for L = 1, no noise, d = 3, n = 100."""
-    return float(optimal_window(1.0, 0.0, 100, 3).window)
+    best = optimal_window(1.0, 0.0, 100, 3)
+    return float(best.window)
 
 
 ERRATA = (

@@ -99,8 +99,10 @@ def low_rank_matrix(basis: Basis, inside: float | Tensor, outside: float | Tenso
         tensor([5., 5., 1.], dtype=torch.float64)
     """
     basis = as_basis(basis)
+    identity = torch.eye(len(basis), dtype=torch.float64)
     projection = basis @ basis.T
-    return inside * projection + outside * (torch.eye(len(basis), dtype=torch.float64) - projection)
+    others = identity - projection
+    return inside * projection + outside * others
 
 
 def pair_of(matrix: Square, basis: Basis) -> Pair:
@@ -122,13 +124,16 @@ def pair_of(matrix: Square, basis: Basis) -> Pair:
         >>> tuple(map(float, pair))
         (5.0, 1.0, 0.0)
     """
-    matrix, basis = as_float64(matrix), as_basis(basis)
+    matrix = as_float64(matrix)
+    basis = as_basis(basis)
     d, k = basis.shape
     _check_rank(d, k)
-    inside = (basis.T @ matrix @ basis).trace() / k
+    read = basis.T @ matrix @ basis
+    inside = read.trace() / k
     outside = (matrix.trace() - k * inside) / (d - k)
-    rest = torch.linalg.matrix_norm(matrix - low_rank_matrix(basis, inside, outside), 2)
-    return Pair(inside, outside, rest / inside.abs())
+    rest = matrix - low_rank_matrix(basis, inside, outside)
+    size = torch.linalg.matrix_norm(rest, 2)
+    return Pair(inside, outside, size / inside.abs())
 
 
 def optimal_pair(
@@ -180,21 +185,28 @@ def optimal_pair(
 
     def loss_and_gradient(values: np.ndarray) -> tuple[float, np.ndarray]:
         pair = torch.from_numpy(values.copy()).requires_grad_()
-        loss = matrix_loss(pair[0] * project + pair[1] * others, contexts, noise)
+        matrix = pair[0] * project + pair[1] * others
+        loss = matrix_loss(matrix, contexts, noise)
         (gradient,) = torch.autograd.grad(loss, pair)
         return float(loss.detach()), gradient.numpy()
 
-    held = (-math.inf, math.inf) if outside is None else (outside, outside)
-    at = np.array([min(start[0], cap), start[1] if outside is None else outside])
+    # Bounds that meet hold c' where it is.
+    first_inside, first_outside = start
+    first_inside = min(first_inside, cap)
+    bounds = [(0.0, cap), (-math.inf, math.inf)]
+    if outside is not None:
+        first_outside = outside
+        bounds[1] = (outside, outside)
     found = minimize(
         loss_and_gradient,
-        at,
+        np.array([first_inside, first_outside]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, cap), held],
+        bounds=bounds,
         options={"maxiter": 200, "ftol": 1e-13, "gtol": 1e-8},
     )
-    return PairOptimum(as_float64(found.x[0]), as_float64(found.x[1]), as_float64(found.fun))
+    best_inside, best_outside = found.x
+    return PairOptimum(as_float64(best_inside), as_float64(best_outside), as_float64(found.fun))
 
 
 def long_prompt_linear_loss(
@@ -229,17 +241,22 @@ def long_prompt_linear_loss(
 
     check_dimension(d)
     _check_rank(d, k)
-    inside, outside = as_float64(inside), as_float64(outside)
+    inside = as_float64(inside)
+    outside = as_float64(outside)
     if not inside > 0:
         raise ValueError(f"c must be positive, got {float(inside)}")
-    nodes, weights = roots_jacobi(
-        60, (d - k) / 2 - 1, k / 2 - 1
-    )  # of 2 r^2 - 1, whose law is a Beta law
-    squared = torch.from_numpy((1 + nodes) / 2)
+
+    # r^2 has a Beta law, so these are the nodes for 2 r^2 - 1.
+    nodes, weights = roots_jacobi(60, (d - k) / 2 - 1, k / 2 - 1)
+    r_squared = torch.from_numpy((1 + nodes) / 2)
     law = torch.from_numpy(weights / weights.sum())
-    size = (inside**2 * squared + outside**2 * (1 - squared)).sqrt()
-    bias = squared * (1 - mean_cosine(size, d) * inside / size).square() / k
-    return law @ (bias + noise_over_n * noise_limit(size, d))
+
+    s_squared = inside**2 * r_squared + outside**2 * (1 - r_squared)
+    s = s_squared.sqrt()
+    kept = mean_cosine(s, d) * inside / s
+    bias = r_squared * (1 - kept).square() / k
+    variance = noise_over_n * noise_limit(s, d)
+    return law @ (bias + variance)
 
 
 def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
@@ -262,13 +279,17 @@ def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
         >>> subspace_distance(torch.eye(3)[:, :2], torch.eye(3)[:, 1:])
         tensor(1., dtype=torch.float64)
     """
-    first, second = as_basis(first), as_basis(second)
+    first = as_basis(first)
+    second = as_basis(second)
     if first.shape != second.shape:
         raise ValueError(
             f"two subspaces of one dimension are compared, got {first.shape[1]} and "
             f"{second.shape[1]}"
         )
-    return torch.linalg.matrix_norm(second - first @ (first.T @ second), 2).clamp(max=1)
+    projected = first @ (first.T @ second)
+    missed = second - projected
+    sine = torch.linalg.matrix_norm(missed, 2)
+    return sine.clamp(max=1)
 
 
 def recovery_distance(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
@@ -290,8 +311,11 @@ def recovery_distance(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
         >>> bool(recovery_distance(low_rank_matrix(B, 5., 1.), B) < 1e-12)
         True
     """
-    left = torch.linalg.svd(as_float64(matrix))[0]
-    return subspace_distance(left[:, : basis.shape[1]], basis)
+    matrix = as_float64(matrix)
+    k = basis.shape[1]
+    left, _, _ = torch.linalg.svd(matrix)
+    leading = left[:, :k]
+    return subspace_distance(leading, basis)
 
 
 def outside_energy(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
@@ -315,8 +339,11 @@ def outside_energy(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
         >>> outside_energy(torch.eye(4), torch.eye(4)[:, :1])
         tensor(0.7500, dtype=torch.float64)
     """
-    matrix, basis = as_float64(matrix), as_basis(basis)
-    return 1 - (basis.T @ matrix @ basis).square().sum() / matrix.square().sum()
+    matrix = as_float64(matrix)
+    basis = as_basis(basis)
+    read = basis.T @ matrix @ basis
+    inside = read.square().sum()
+    return 1 - inside / matrix.square().sum()
 
 
 def _check_rank(d: int, k: int) -> None:

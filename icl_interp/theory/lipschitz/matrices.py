@@ -103,22 +103,31 @@ def draw_contexts(
     """
     if (covariance is None) == (d is None):
         raise ValueError("give either covariance or d, which is for the identity")
-    sigma = torch.eye(d or 0, dtype=torch.float64) if covariance is None else as_float64(covariance)
+    if covariance is None:
+        sigma = torch.eye(d or 0, dtype=torch.float64)
+    else:
+        sigma = as_float64(covariance)
+    dim = len(sigma)
     check_examples(n)
-    check_dimension(len(sigma))
+    check_dimension(dim)
     root = covariance_root(sigma)
+
+    # The n examples and, last, the query
     generator = torch.Generator().manual_seed(seed)
-    sphere = torch.randn(contexts, n + 1, len(sigma), generator=generator, dtype=torch.float64)
+    sphere = torch.randn(contexts, n + 1, dim, generator=generator, dtype=torch.float64)
     sphere = torch.nn.functional.normalize(sphere, dim=-1)
     points = sphere @ root
+
+    # What functions read of them: whitened or not, all of it or B^T x
     read = sphere if rotate_whitened else points
     if basis is not None:
         read = read @ as_basis(basis)
-    directions = torch.randn(
-        contexts, DIRECTIONS, read.shape[-1], generator=generator, dtype=torch.float64
-    )
-    features = functions.features(read, torch.nn.functional.normalize(directions, dim=-1))
-    return Contexts(points[:, :-1], points[:, -1], features[:, :-1] - features[:, -1:])
+    width = read.shape[-1]
+    directions = torch.randn(contexts, DIRECTIONS, width, generator=generator, dtype=torch.float64)
+    directions = torch.nn.functional.normalize(directions, dim=-1)
+    features = functions.features(read, directions)
+    gaps = features[:, :-1] - features[:, -1:]
+    return Contexts(points[:, :-1], points[:, -1], gaps)
 
 
 def matrix_loss(matrix: Square, contexts: Contexts, noise: float) -> Float[Tensor, ""]:
@@ -141,10 +150,13 @@ def matrix_loss(matrix: Square, contexts: Contexts, noise: float) -> Float[Tenso
         >>> bool(matrix_loss(M, shift, 0.) == 0)
         True
     """
-    scores = torch.einsum("cnd,cd->cn", contexts.keys, contexts.queries @ as_float64(matrix).T)
+    asked = contexts.queries @ as_float64(matrix).T
+    scores = torch.einsum("cnd,cd->cn", contexts.keys, asked)
     weights = torch.softmax(scores, -1)
     missed = torch.einsum("cn,cns->cs", weights, contexts.gaps)
-    return (missed.square().sum() + noise**2 * weights.square().sum()) / len(weights)
+    bias = missed.square().sum()
+    variance = noise**2 * weights.square().sum()
+    return (bias + variance) / len(weights)
 
 
 def optimal_matrix(
@@ -171,7 +183,9 @@ def optimal_matrix(
     from scipy.optimize import minimize
 
     d = contexts.queries.shape[-1]
-    start = torch.eye(d, dtype=torch.float64) if start is None else as_float64(start)
+    if start is None:
+        start = torch.eye(d, dtype=torch.float64)
+    start = as_float64(start)
 
     def loss_and_gradient(entries: np.ndarray) -> tuple[float, np.ndarray]:
         matrix = torch.from_numpy(entries).view(d, d).requires_grad_()
@@ -183,11 +197,9 @@ def optimal_matrix(
     found = minimize(
         loss_and_gradient, start.flatten().numpy(), jac=True, method="L-BFGS-B", options=options
     )
-    return MatrixOptimum(
-        torch.from_numpy(found.x.copy()).view(d, d),
-        as_float64(found.fun),
-        as_float64(np.abs(found.jac).max()),
-    )
+    matrix = torch.from_numpy(found.x.copy()).view(d, d)
+    gradient = np.abs(found.jac).max()
+    return MatrixOptimum(matrix, as_float64(found.fun), as_float64(gradient))
 
 
 def lemma_matrix(window: float, covariance: Square) -> Square:
@@ -260,7 +272,8 @@ def isotropy(matrix: Square) -> Isotropy:
     matrix = as_float64(matrix)
     window = matrix.trace() / len(matrix)
     rest = matrix - window * torch.eye(len(matrix), dtype=torch.float64)
-    return Isotropy(window, torch.linalg.matrix_norm(rest, 2) / window.abs())
+    size = torch.linalg.matrix_norm(rest, 2)
+    return Isotropy(window, size / window.abs())
 
 
 def covariance_root(covariance: Tensor) -> Tensor:

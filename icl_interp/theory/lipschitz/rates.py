@@ -84,7 +84,8 @@ def window_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
         >>> float(window_exponent(3)), round(float(window_exponent(3, "affine")), 4)
         (0.4, 0.3333)
     """
-    return 1 / (_bias_power(link) + noise_exponent(d))
+    bias_power = _bias_power(link)
+    return 1 / (bias_power + noise_exponent(d))
 
 
 def window_exponents_as_printed(d: int) -> PrintedExponents:
@@ -108,7 +109,9 @@ def window_exponents_as_printed(d: int) -> PrintedExponents:
         True
     """
     check_dimension(d)
-    return PrintedExponents(as_float64(1 / d), as_float64(2 / d))
+    low = as_float64(1 / d)
+    high = as_float64(2 / d)
+    return PrintedExponents(low, high)
 
 
 def risk_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
@@ -130,7 +133,8 @@ def risk_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
         >>> round(float(risk_exponent(3)), 4)
         0.6
     """
-    return _bias_power(link) * window_exponent(d, link)
+    bias_power = _bias_power(link)
+    return bias_power * window_exponent(d, link)
 
 
 def bias_share(d: int, link: str = "relu") -> Float[Tensor, ""]:
@@ -181,8 +185,12 @@ def asymptotic_window(
         True
     """
     signal(lipschitz, noise, n)
-    constant, power = _bias_law(function_class(link, lipschitz), d)
-    balance = power * constant / (noise**2 / n * noise_exponent(d) * noise_asymptote(1.0, d))
+    functions = function_class(link, lipschitz)
+    b, p = _bias_law(functions, d)
+    # At the minimum p b w^-p is the noise times its exponent.
+    c_d = noise_asymptote(1.0, d)
+    growth = noise**2 / n * noise_exponent(d) * c_d
+    balance = p * b / growth
     return balance ** window_exponent(d, link)
 
 
@@ -213,8 +221,10 @@ def asymptotic_risk(
         True
     """
     w = asymptotic_window(trained, noise, n, d)
-    constant, power = _bias_law(function_class("relu", tested), d)
-    return constant * w**-power + noise**2 / n * noise_asymptote(w, d)
+    functions = function_class("relu", tested)
+    b, p = _bias_law(functions, d)
+    bias = b * w**-p
+    return bias + noise**2 / n * noise_asymptote(w, d)
 
 
 def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
@@ -239,7 +249,8 @@ def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> F
         True
     """
     check_dimension(d)
-    return lipschitz**2 * signal(lipschitz, noise, n) ** (-1 / (d + 2))
+    s = signal(lipschitz, noise, n)
+    return lipschitz**2 * s ** (-1 / (d + 2))
 
 
 def transfer_bound_as_printed(
@@ -335,26 +346,35 @@ def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> S
     """
     from scipy.special import stdtrit
 
-    x, y = as_float64(x), as_float64(y)
-    y = y.reshape(-1, len(x))
-    if not ((x > 0).all() and (y > 0).all()):
-        raise ValueError("slopes on logarithmic axes need positive x and y")
+    x = as_float64(x)
+    y = as_float64(y).reshape(-1, len(x))
+    _check_positive(x, y)
     repeats, points = y.shape
     freedom = repeats - 1 if repeats > 1 else points - 2
     if points < 2 or freedom < 1:
         raise ValueError(
             f"a slope with an interval needs 3 points, or 2 and repeats, got {points} and {repeats}"
         )
-    centred = x.log() - x.log().mean()
-    slopes = (y.log() @ centred) / centred.square().sum()
+
+    # The slope of each repeat on log x less its mean
+    log_x = x.log()
+    log_y = y.log()
+    centred = log_x - log_x.mean()
+    spread = centred.square().sum()
+    slopes = (log_y @ centred) / spread
+    slope = slopes.mean()
+
+    # The standard error, from the spread of the repeats or from the residuals of the single one
     if repeats > 1:
         error = slopes.std() / math.sqrt(repeats)
     else:
-        logs = y[0].log()
-        residuals = logs - logs.mean() - slopes[0] * centred
-        error = (residuals.square().sum() / freedom / centred.square().sum()).sqrt()
-    half = float(stdtrit(freedom, 0.975)) * error
-    return Slope(slopes.mean(), slopes.mean() - half, slopes.mean() + half)
+        single = log_y[0]
+        residuals = single - single.mean() - slopes[0] * centred
+        variance = residuals.square().sum() / freedom
+        error = (variance / spread).sqrt()
+    quantile = float(stdtrit(freedom, 0.975))
+    half = quantile * error
+    return Slope(slope, slope - half, slope + half)
 
 
 def local_slopes(
@@ -376,10 +396,17 @@ def local_slopes(
         >>> local_slopes(torch.tensor([1., 2., 4.]), torch.tensor([1., 4., 16.]))
         tensor([2., 2.], dtype=torch.float64)
     """
-    x, y = as_float64(x), as_float64(y)
+    x = as_float64(x)
+    y = as_float64(y)
+    _check_positive(x, y)
+    rise = y.log().diff(dim=-1)
+    run = x.log().diff()
+    return rise / run
+
+
+def _check_positive(x: Tensor, y: Tensor) -> None:
     if not ((x > 0).all() and (y > 0).all()):
         raise ValueError("slopes on logarithmic axes need positive x and y")
-    return y.log().diff(dim=-1) / x.log().diff()
 
 
 def signal(lipschitz: float, noise: float, n: float) -> Tensor:
@@ -389,20 +416,28 @@ def signal(lipschitz: float, noise: float, n: float) -> Tensor:
         raise ValueError(
             f"S = n L^2 / sigma^2 needs positive noise and n, got noise={noise} and n={n}"
         )
-    return as_float64(n * (lipschitz / noise) ** 2)
+    ratio = lipschitz / noise
+    return as_float64(n * ratio**2)
 
 
 def _bias_power(link: str) -> float:
-    return 1.5 if function_class(link).link == "relu" else 2.0
+    """p of the bias b w^-p for large w: 3/2 with a kink, 2 without."""
+    functions = function_class(link)
+    return 1.5 if functions.link == "relu" else 2.0
 
 
 def _bias_law(functions: FunctionClass, d: int) -> tuple[Tensor, float]:
     """b and p of the bias b w^-p for large w: 1 - lambda_k tends to k (k + d - 2) / (2w)."""
+    p = _bias_power(functions.link)
     if functions.link == "relu":
-        return 2 * functions.lipschitz**2 / 3 * bias_asymptote(1.0, d), 1.5
-    energies = harmonic_energies(functions, d, highest_degree(functions))
-    degrees = torch.arange(len(energies), dtype=torch.float64)
-    return (energies * (degrees * (degrees + d - 2) / 2).square()).sum(), 2.0
+        b = 2 * functions.lipschitz**2 / 3 * bias_asymptote(1.0, d)
+        return b, p
+    highest = highest_degree(functions)
+    energies = harmonic_energies(functions, d, highest)
+    k = torch.arange(len(energies), dtype=torch.float64)
+    missing = k * (k + d - 2) / 2
+    b = (energies * missing.square()).sum()
+    return b, p
 
 
 ERRATA = (

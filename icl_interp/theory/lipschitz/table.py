@@ -27,7 +27,8 @@ __all__ = ["LossTable", "loss_table"]
 GROUPS = 20  # of contexts; errors come from leaving out one of them
 DIRECTIONS = 8  # q's per context, in as many strata
 PER_OCTAVE = 3  # windows
-SMALLEST, OCTAVES = 2.0**-8, 20
+SMALLEST = 2.0**-8
+OCTAVES = 20
 CHUNK = 400_000  # weights held at a time
 
 
@@ -118,23 +119,25 @@ def loss_table(
         contexts = min(20_000, max(400, 1_200_000 // n))
     if contexts < GROUPS:
         raise ValueError(f"contexts must be at least {GROUPS}, one for each group, got {contexts}")
-    return _table(functions, n, d, math.ceil(contexts / GROUPS), seed)
+    per_group = math.ceil(contexts / GROUPS)
+    return _table(functions, n, d, per_group, seed)
 
 
 @functools.lru_cache(maxsize=256)  # 30 kB each
 def _table(functions: FunctionClass, n: int, d: int, per_group: int, seed: int) -> LossTable:
-    windows = SMALLEST * 2 ** (torch.arange(OCTAVES * PER_OCTAVE, dtype=torch.float64) / PER_OCTAVE)
+    n_windows = OCTAVES * PER_OCTAVE
+    octaves = torch.arange(n_windows, dtype=torch.float64) / PER_OCTAVE
+    windows = SMALLEST * 2**octaves
     generator = torch.Generator().manual_seed(seed)
-    at_once = max(1, CHUNK // (n * len(windows)))
-    bias, noise = torch.zeros(2, GROUPS, len(windows), dtype=torch.float64)
+    at_once = max(1, CHUNK // (n * n_windows))
+    bias, noise = torch.zeros(2, GROUPS, n_windows, dtype=torch.float64)
+    # Means over the contexts of a group, some of them at a time
     for group in range(GROUPS):
         for count in _chunks(per_group, at_once):
-            keys = torch.nn.functional.normalize(
-                torch.randn(count, n, d, generator=generator, dtype=torch.float64), dim=-1
-            )
-            squares, spread = _bias_and_noise(
-                functions, keys, _directions(count, d, generator), windows
-            )
+            keys = torch.randn(count, n, d, generator=generator, dtype=torch.float64)
+            keys = torch.nn.functional.normalize(keys, dim=-1)
+            directions = _directions(count, d, generator)
+            squares, spread = _bias_and_noise(functions, keys, directions, windows)
             bias[group] += squares / per_group
             noise[group] += spread / per_group
     return LossTable(functions, n, d, windows, bias, noise)
@@ -157,11 +160,13 @@ def _directions(
 
     places = torch.rand(count, DIRECTIONS, generator=generator, dtype=torch.float64)
     strata = ((torch.arange(DIRECTIONS) + places) / DIRECTIONS).numpy()
-    squared = torch.from_numpy(np.asarray(betaincinv(0.5, (d - 1) / 2, strata)))[..., None]
+    squared = betaincinv(0.5, (d - 1) / 2, strata)
+    squared = torch.from_numpy(np.asarray(squared))[..., None]
+    # The query is the first unit vector, so the cosine is the first coordinate.
     rest = torch.randn(count, DIRECTIONS, d - 1, generator=generator, dtype=torch.float64)
-    return torch.cat(
-        [squared.sqrt(), (1 - squared).sqrt() * torch.nn.functional.normalize(rest, dim=-1)], -1
-    )
+    rest = torch.nn.functional.normalize(rest, dim=-1)
+    across = (1 - squared).sqrt() * rest
+    return torch.cat([squared.sqrt(), across], -1)
 
 
 def _bias_and_noise(
@@ -174,16 +179,24 @@ def _bias_and_noise(
     count, n, d = keys.shape
     query = torch.zeros(count, 1, d, dtype=torch.float64)
     query[..., 0] = 1
-    gaps = functions.features(keys, directions) - functions.features(query, directions)
-    weights = torch.empty(len(windows) // PER_OCTAVE, PER_OCTAVE, count, n, dtype=torch.float64)
-    noise = torch.empty(*weights.shape[:3], 1, dtype=torch.float64)
-    weights[0] = torch.softmax(windows[:PER_OCTAVE, None, None] * keys[..., 0], -1)
-    for octave in range(
-        len(weights)
-    ):  # twice the window squares the weights: no other exponentials are needed
+    at_keys = functions.features(keys, directions)
+    gaps = at_keys - functions.features(query, directions)
+
+    octaves = len(windows) // PER_OCTAVE
+    weights = torch.empty(octaves, PER_OCTAVE, count, n, dtype=torch.float64)
+    noise = torch.empty(octaves, PER_OCTAVE, count, 1, dtype=torch.float64)
+    cosines = keys[..., 0]
+    first_windows = windows[:PER_OCTAVE, None, None]
+    weights[0] = torch.softmax(first_windows * cosines, -1)
+    # Twice the window squares the weights: no other exponentials are needed.
+    for octave in range(octaves):
         squares = weights[octave].square()
-        noise[octave] = squares.sum(-1, keepdim=True)
-        if octave + 1 < len(weights):
-            torch.div(squares, noise[octave], out=weights[octave + 1])
-    missed = torch.einsum("wcn,cns->wcs", weights.flatten(0, 1), gaps)
-    return missed.square().sum((1, 2)), noise.flatten(0, 1).sum((1, 2))
+        sums = squares.sum(-1, keepdim=True)
+        noise[octave] = sums
+        if octave + 1 < octaves:
+            torch.div(squares, sums, out=weights[octave + 1])
+
+    weights = weights.flatten(0, 1)
+    noise = noise.flatten(0, 1)
+    missed = torch.einsum("wcn,cns->wcs", weights, gaps)
+    return missed.square().sum((1, 2)), noise.sum((1, 2))

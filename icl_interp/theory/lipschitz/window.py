@@ -61,9 +61,10 @@ def attention_weights(
         >>> torch.allclose(weights, torch.softmax(3 * near, 0))
         True
     """
-    scores = torch.einsum(
-        "...nd,de,...e->...n", as_float64(keys), as_float64(matrix), as_float64(query)
-    )
+    keys = as_float64(keys)
+    matrix = as_float64(matrix)
+    query = as_float64(query)
+    scores = torch.einsum("...nd,de,...e->...n", keys, matrix, query)
     return torch.softmax(scores, -1)
 
 
@@ -92,7 +93,9 @@ def prediction(
         >>> prediction(keys, y, keys[0], torch.zeros(3, 3))
         tensor(3., dtype=torch.float64)
     """
-    return (attention_weights(keys, query, matrix) * as_float64(labels)).sum(-1)
+    weights = attention_weights(keys, query, matrix)
+    labels = as_float64(labels)
+    return (weights * labels).sum(-1)
 
 
 def effective_sample_size(weights: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
@@ -113,7 +116,8 @@ def effective_sample_size(weights: Float[Tensor, "*batch key"]) -> Float[Tensor,
         >>> effective_sample_size(torch.full((4,), .25))
         tensor(4., dtype=torch.float64)
     """
-    return 1 / as_float64(weights).square().sum(-1)
+    squares = as_float64(weights).square()
+    return 1 / squares.sum(-1)
 
 
 def log_normaliser(w: Window, d: int) -> PerWindow:
@@ -143,11 +147,17 @@ def log_normaliser(w: Window, d: int) -> PerWindow:
 
     w = as_window(w)
     check_dimension(d)
-    values, order = w.numpy(), d / 2 - 1
+    values = w.numpy()
+    order = d / 2 - 1
+    # Below 100 by the hypergeometric function, above by the scaled Bessel function. Values that are
+    # not taken may be out of range.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        near = np.log(hyp0f1(d / 2, np.minimum(values, 100.0) ** 2 / 4))
-        far = gammaln(d / 2) + order * np.log(2 / values) + np.log(ive(order, values)) + values
-    return torch.from_numpy(np.asarray(np.where(values < 100, near, far)))
+        clipped = np.minimum(values, 100.0)
+        near = np.log(hyp0f1(d / 2, clipped**2 / 4))
+        power = order * np.log(2 / values)
+        far = gammaln(d / 2) + power + np.log(ive(order, values)) + values
+    logarithms = np.where(values < 100, near, far)
+    return torch.from_numpy(np.asarray(logarithms))
 
 
 def mean_cosine(w: Window, d: int) -> PerWindow:
@@ -172,7 +182,8 @@ def mean_cosine(w: Window, d: int) -> PerWindow:
         >>> torch.allclose(mean_cosine(w, d=3), 1 / w.tanh() - 1 / w)
         True
     """
-    return harmonic_shrinkage(w, d, degrees=1)[..., 1]
+    shrinkage = harmonic_shrinkage(w, d, degrees=1)
+    return shrinkage[..., 1]
 
 
 def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*window degree"]:
@@ -204,16 +215,22 @@ def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*windo
     """
     w = as_window(w)
     check_dimension(d)
-    values, order = w.numpy(), d / 2 - 1
+    values = w.numpy()
+    order = d / 2 - 1
     # Ratios of neighbours by backward recurrence: stable, and without Bessel functions that
     # over- or underflow. It starts where lambda is about e^-32, so that the start is forgotten.
-    start = max(degrees, math.ceil(8 * math.sqrt(values.max(initial=0.0))) + 40) + 10
-    ratio, kept = np.zeros_like(values), []
+    widest = math.sqrt(values.max(initial=0.0))
+    negligible = math.ceil(8 * widest) + 40
+    start = max(degrees, negligible) + 10
+    ratio = np.zeros_like(values)
+    kept = []
     for k in range(start, 0, -1):
         ratio = values / (2 * (order + k) + values * ratio)
         if k <= degrees:
             kept.append(ratio)
-    shrinkage = np.cumprod(np.stack([np.ones_like(values), *reversed(kept)], -1), -1)
+    kept.append(np.ones_like(values))  # lambda_0
+    kept.reverse()
+    shrinkage = np.cumprod(np.stack(kept, -1), -1)
     return torch.from_numpy(shrinkage)
 
 
@@ -243,7 +260,8 @@ def noise_limit(w: Window, d: int) -> PerWindow:
         True
     """
     w = as_window(w)
-    return (log_normaliser(2 * w, d) - 2 * log_normaliser(w, d)).exp()
+    log_limit = log_normaliser(2 * w, d) - 2 * log_normaliser(w, d)
+    return log_limit.exp()
 
 
 def noise_slope(w: Window, d: int) -> PerWindow:
@@ -266,7 +284,8 @@ def noise_slope(w: Window, d: int) -> PerWindow:
         (1.83, 2.0)
     """
     w = as_window(w)
-    return 2 * w * (mean_cosine(2 * w, d) - mean_cosine(w, d))
+    gain = mean_cosine(2 * w, d) - mean_cosine(w, d)
+    return 2 * w * gain
 
 
 def noise_exponent(d: int) -> Float[Tensor, ""]:
@@ -325,8 +344,8 @@ def noise_asymptote(w: Window, d: int) -> PerWindow:
         True
     """
     w = as_window(w)
-    constant = math.exp(0.5 * math.log(math.pi) + (1 - d / 2) * math.log(4) - math.lgamma(d / 2))
-    return constant * w ** noise_exponent(d)
+    log_c_d = 0.5 * math.log(math.pi) + (1 - d / 2) * math.log(4) - math.lgamma(d / 2)
+    return math.exp(log_c_d) * w ** noise_exponent(d)
 
 
 def key_count(w: Window, n: int, d: int) -> PerWindow:
@@ -383,13 +402,15 @@ def half_weight_angle(w: Window) -> PerWindow:
         True
     """
     w = as_window(w)
-    return (1 - math.log(2) / w).clamp(min=-1).arccos()
+    cosine = 1 - math.log(2) / w
+    return cosine.clamp(min=-1).arccos()
 
 
 def as_window(w: Tensor | float | int) -> Tensor:
     """The window in float64; ValueError if any is negative or not finite."""
     w = as_float64(w).detach()
-    if not ((w >= 0) & w.isfinite()).all():
+    possible = (w >= 0) & w.isfinite()
+    if not possible.all():
         raise ValueError(f"a window w must be finite and at least 0, got {w.tolist()}")
     return w
 
