@@ -21,32 +21,32 @@ from icl_interp.theory import autoregression as theory
 def _two_tokens(ratio: float, g: torch.Generator) -> Case:
     """Proposition 6 with p_{T-1} = this ratio times p_T."""
     d = 2 * int(torch.randint(1, 3, (), generator=g))
-    A = torch.eye(d, dtype=torch.float64)
-    product = theory.orthogonal_minimiser(d, units.N_POINTS, ratio).product
-    return units.case_of(g, "conjugate_pairs", A, product.T, units.on_last(1.0, ratio))
+    return units.at_ratio(g, d, ratio)
 
 
 def _shared(share: float, g: torch.Generator) -> Case:
     """The unitary minimiser, of which a second set of heads does a share."""
-    d = 2
-    A, B = units.mixed(g, torch.eye(d, dtype=torch.float64))
-    return units.case_of(
-        g, "unitary", torch.cat([A, A]), torch.cat([(1 - share) * B, share * B]), units.on_last(1.0)
-    )
+    A, B = units.mixed(g, torch.eye(2, dtype=torch.float64))
+    twice = torch.cat([A, A])
+    parts = torch.cat([(1 - share) * B, share * B])
+    P = units.on_last(1.0)
+    return units.case_of(g, "unitary", twice, parts, P)
 
 
 def _alike(size: float, g: torch.Generator) -> Case:
     """Proposition 3 with A = I + a number in every entry."""
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8)
     mixing = torch.eye(3, dtype=torch.float64) + size
-    return Case(maps.unit(theory.unitary_minimiser(3, 8, scale=1.0), mixing), task)
+    minimum = theory.unitary_minimiser(3, 8, scale=1.0)
+    model = maps.unit(minimum, mixing)
+    return Case(model, task)
 
 
 def _own(share: float, g: torch.Generator) -> Case:
     """Tiled states: A from entries of one size (0) to the identity (1)."""
-    return maps.tiled(
-        g, (1 - share) * maps.fourier() + share * torch.eye(3, dtype=torch.complex128)
-    )
+    identity = torch.eye(3, dtype=torch.complex128)
+    mixing = (1 - share) * maps.fourier() + share * identity
+    return maps.tiled(g, mixing)
 
 
 def _towards_a_step(share: float, g: torch.Generator) -> Case:
@@ -55,9 +55,20 @@ def _towards_a_step(share: float, g: torch.Generator) -> Case:
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         said = store.predict(case.model, case.reads(), prompts)
-        return share * said + (1 - share) * maps.least_squares(prompts)
+        squares = maps.least_squares(prompts)
+        return share * said + (1 - share) * squares
 
     return replace(case, predictor=predict)
+
+
+def _of_least_squares(share: float, g: torch.Generator) -> Case:
+    """This share of what least squares says."""
+    return maps.short_of_steps(g, share, share)
+
+
+def _ragged(size: float, g: torch.Generator) -> Case:
+    """Rows of P with weights of this size that do not show."""
+    return units.ragged(g, size)
 
 
 DIALS: tuple[Dial, ...] = (
@@ -73,7 +84,7 @@ DIALS: tuple[Dial, ...] = (
         maps.DEPTH,
         "five layers that say this share of it: four gradient steps miss a few hundredths of the "
         "variance",
-        lambda v, g: maps.short_of_steps(g, v, v),
+        _of_least_squares,
         (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0),
     ),
     Dial(
@@ -88,7 +99,7 @@ DIALS: tuple[Dial, ...] = (
         "size of weights of positions that do not show",
         units.DIAGONALS,
         "each row of P has weights of this size in directions that leave predictions as they are",
-        lambda v, g: units.ragged(g, v),
+        _ragged,
         (10.0, 3.0, 1.0, 0.7, 0.5, 0.3, 0.1, 0.03, 0.0),
     ),
     Dial(

@@ -25,23 +25,20 @@ from icl_interp.studies.autoregression.measurements import maps
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 
-MAP, TOKENS, ORTHOGONAL, DEPTH, SOFTMAX, SPECIALISE = (
-    f"autoregression.{name}"
-    for name in (
-        "implicit_map",
-        "augmented_tokens",
-        "heads_orthogonal_after_training",
-        "descent_depth",
-        "softmax_fails_commuting",
-        "heads_specialise",
-    )
-)
+MAP = "autoregression.implicit_map"
+TOKENS = "autoregression.augmented_tokens"
+ORTHOGONAL = "autoregression.heads_orthogonal_after_training"
+DEPTH = "autoregression.descent_depth"
+SOFTMAX = "autoregression.softmax_fails_commuting"
+SPECIALISE = "autoregression.heads_specialise"
 N_POINTS = 12
 
 
 def _size(g: torch.Generator) -> float:
     """A number of either sign, from 0.5 to 2."""
-    return between(g, 0.5, 2) * (1 if torch.rand((), generator=g) < 0.5 else -1)
+    size = between(g, 0.5, 2)
+    sign = 1 if torch.rand((), generator=g) < 0.5 else -1
+    return size * sign
 
 
 @functools.cache
@@ -50,12 +47,34 @@ def steps(task: AutoregressiveProcess) -> Float[Tensor, " point"]:
 
     There is none after the first state.
     """
-    prompts = task.sample(2048, generator(0, "autoregression/best steps"), dtype=torch.float64)
+    draw = generator(0, "autoregression/best steps")
+    prompts = task.sample(2048, draw, dtype=torch.float64)
     found = torch.zeros(task.n_points, dtype=torch.float64)
     for t in range(1, task.n_points):
-        step = maps.forms(task, prompts.xs[:, : t + 1], n_heads=1)[maps.STEP].free
+        step = _step(task, prompts, t)
         found[t] = (step * prompts.ys[:, t]).sum() / step.square().sum()
     return found
+
+
+def _step(task: AutoregressiveProcess, prompts: Prompts, t: int) -> Float[Tensor, "batch dim"]:
+    """A gradient step of size 1 from the state at a point."""
+    forms = maps.forms(task, prompts.xs[:, : t + 1], n_heads=1)
+    return forms[maps.STEP].free
+
+
+def _linear(task: AutoregressiveProcess, n_layers: int, d_in: int) -> HookedTransformer:
+    """Empty layers of linear attention, with a stream of three parts."""
+    d = task.dim
+    return blank(
+        3 * d,
+        n_layers=n_layers,
+        d_head=d,
+        n_ctx=task.n_points,
+        d_in=d_in,
+        d_out=d,
+        score_fn="linear",
+        position_weights="free",
+    )
 
 
 def two_layers(
@@ -66,10 +85,8 @@ def two_layers(
 ) -> HookedTransformer:
     """Linear attention on plain states whose second layer takes a gradient step.
 
-    The first layer attends by position.
-
-    The first writes sum_k past[t, k] s_k beside s_t, whatever the states are; the second has the
-    weight rows[T, t] for the product of s_T with what the first has written at t, on the value s_t.
+    The first layer attends by position: it writes sum_k past[t, k] s_k beside s_t. The second has
+    the weight rows[T, t] for the product of s_T with what the first wrote at t, on the value s_t.
     With `past` at t - 1 and `rows` at eta the prediction is eta sum_t s_t s_{t-1}^* s_T,
     Proposition 1. Bases within the stream are drawn.
 
@@ -80,30 +97,27 @@ def two_layers(
         rows: of the second.
     """
     d = task.dim
-    at = [
-        slice(k * d, (k + 1) * d) for k in range(3)
-    ]  # the prediction, the state, what the first layer writes
-    model = blank(
-        3 * d,
-        n_layers=2,
-        d_head=d,
-        n_ctx=task.n_points,
-        d_in=d,
-        d_out=d,
-        score_fn="linear",
-        position_weights="free",
-    )
+    # Parts of the stream: the prediction, the state, and what the first layer writes.
+    said, state, shown = (slice(k * d, (k + 1) * d) for k in range(3))
+    model = _linear(task, n_layers=2, d_in=d)
     eye = torch.eye(d, dtype=torch.float64)
-    inside = torch.linalg.qr(torch.randn(4, d, d, generator=g, dtype=torch.float64)).Q
+    normal = torch.randn(4, d, d, generator=g, dtype=torch.float64)
+    inside = torch.linalg.qr(normal).Q
     size = _size(g)
     with torch.no_grad():
-        model.embed.W_E[:, at[1]], model.unembed.W_U[at[0]] = eye, eye
+        model.embed.W_E[:, state] = eye
+        model.unembed.W_U[said] = eye
+        # The first layer: the score is 1 for all keys, so that it attends by position alone.
         first, second = (block.attn for block in model.blocks)
-        first.b_Q[0, 0], first.b_K[0, 0] = size, 1 / size  # the score is 1 for all keys
-        first.W_V[0, at[1]], first.W_O[0, :, at[2]] = inside[0], inside[0].T
+        first.b_Q[0, 0] = size
+        first.b_K[0, 0] = 1 / size
+        first.W_V[0, state] = inside[0]
+        first.W_O[0, :, shown] = inside[0].T
         first.W_P.copy_(past)
-        second.W_Q[0, at[1]], second.W_K[0, at[2]] = inside[1], inside[1]
-        second.W_V[0, at[1]], second.W_O[0, :, at[0]] = inside[2], inside[2].T
+        second.W_Q[0, state] = inside[1]
+        second.W_K[0, shown] = inside[1]
+        second.W_V[0, state] = inside[2]
+        second.W_O[0, :, said] = inside[2].T
         second.W_P.copy_(rows)
     return model
 
@@ -113,15 +127,12 @@ def before(n_points: int) -> Float[Tensor, "query key"]:
     return torch.diag(torch.ones(n_points - 1, dtype=torch.float64), -1)
 
 
-def _stepping(g: torch.Generator, task: AutoregressiveProcess, share: float) -> Case:
-    """Steps of this share of the best size."""
-    n = task.n_points
-    return Case(two_layers(g, task, before(n), share * steps(task)[:, None].expand(-1, n)), task)
-
-
 def one_step(g: torch.Generator) -> Case:
     """A gradient step of about the best size."""
-    return _stepping(g, AutoregressiveProcess(n_dims=3, n_points=N_POINTS), between(g, 0.9, 1.1))
+    task = AutoregressiveProcess(n_dims=3, n_points=N_POINTS)
+    rows = between(g, 0.9, 1.1) * steps(task)[:, None].expand(-1, N_POINTS)
+    model = two_layers(g, task, before(N_POINTS), rows)
+    return Case(model, task)
 
 
 def on_augmented(g: torch.Generator) -> Case:
@@ -130,28 +141,23 @@ def on_augmented(g: torch.Generator) -> Case:
     This is Proposition 1 with the tokens as they are given.
     """
     task = AutoregressiveProcess(n_dims=3, n_points=N_POINTS)
-    d, n = task.dim, task.n_points
-    written, state, earlier = (
-        slice(k * d, (k + 1) * d) for k in range(3)
-    )  # of a token, and of the stream
-    model = blank(
-        3 * d,
-        n_layers=1,
-        d_head=d,
-        n_ctx=n,
-        d_in=3 * d,
-        d_out=d,
-        score_fn="linear",
-        position_weights="free",
-    )
-    inside = torch.linalg.qr(torch.randn(2, d, d, generator=g, dtype=torch.float64)).Q
+    d = task.dim
+    # Parts of a token, and of the stream.
+    written, state, earlier = (slice(k * d, (k + 1) * d) for k in range(3))
+    model = _linear(task, n_layers=1, d_in=3 * d)
+    normal = torch.randn(2, d, d, generator=g, dtype=torch.float64)
+    inside = torch.linalg.qr(normal).Q
+    # The head compares s_T with the state before each key, and writes the key's own.
+    attn = model.blocks[0].attn
     with torch.no_grad():
         model.embed.W_E.copy_(torch.eye(3 * d))
         model.unembed.W_U[written] = torch.eye(d, dtype=torch.float64)
-        (attn,) = (block.attn for block in model.blocks)
-        attn.W_Q[0, state], attn.W_K[0, earlier] = inside[0], inside[0]
-        attn.W_V[0, state], attn.W_O[0, :, written] = inside[1], inside[1].T
-        attn.W_P.copy_(between(g, 0.9, 1.1) * steps(task)[:, None].expand(-1, n))
+        attn.W_Q[0, state] = inside[0]
+        attn.W_K[0, earlier] = inside[0]
+        attn.W_V[0, state] = inside[1]
+        attn.W_O[0, :, written] = inside[1].T
+        rows = between(g, 0.9, 1.1) * steps(task)[:, None].expand(-1, N_POINTS)
+        attn.W_P.copy_(rows)
     return Case(model, task, encoding=Augmented())
 
 
@@ -160,14 +166,14 @@ def least_squares(prompts: Prompts) -> Float[Tensor, "batch point target"]:
     out = torch.zeros_like(prompts.ys)
     for t in range(1, prompts.n_points):
         states = prompts.xs[:, : t + 1].double()
-        out[:, t] = maps.solved(states, states[:, -1]).to(out)
+        said = maps.solved(states, states[:, -1])
+        out[:, t] = said.to(out)
     return out
 
 
 def squares(g: torch.Generator) -> Case:
     """Least squares in the place of a model of two layers."""
-    case = one_step(g)
-    return Case(case.model, case.task, predictor=least_squares)
+    return replace(one_step(g), predictor=least_squares)
 
 
 def squares_on_augmented(g: torch.Generator) -> Case:
@@ -181,18 +187,22 @@ def unit(minimum: theory.Point, mixing: Tensor | None = None) -> HookedTransform
     M is the mixing, the identity by default.
     """
     *_, other, last = minimum.positions.tolist()
-    n, d = len(minimum.positions), len(minimum.product)
+    n = len(minimum.positions)
     rows = torch.diag(torch.full((n,), last, dtype=torch.float64))
     rows += torch.diag(torch.full((n - 1,), other, dtype=torch.float64), -1)
-    A = (torch.eye(d) if mixing is None else mixing).to(torch.complex128)
-    B = torch.linalg.solve(A.T, minimum.product.T.to(torch.complex128))
+    if mixing is None:
+        mixing = torch.eye(len(minimum.product))
+    A = mixing.to(torch.complex128)
+    product = minimum.product.T.to(A)
+    B = torch.linalg.solve(A.T, product)
     return DiagonalAttention(A, B, rows).to_transformer()
 
 
-def unitary(g: torch.Generator) -> Case:
+def unitary(g: torch.Generator, mixing: Tensor | None = None) -> Case:
     """Proposition 3."""
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8)
-    return Case(unit(theory.unitary_minimiser(3, 8, scale=_size(g))), task)
+    minimum = theory.unitary_minimiser(3, 8, scale=_size(g))
+    return Case(unit(minimum, mixing), task)
 
 
 def alike(g: torch.Generator) -> Case:
@@ -200,9 +210,8 @@ def alike(g: torch.Generator) -> Case:
 
     The prediction is that of `unitary`.
     """
-    task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8)
     mixing = torch.eye(3, dtype=torch.float64) + between(g, 3, 6)
-    return Case(unit(theory.unitary_minimiser(3, 8, scale=_size(g)), mixing), task)
+    return unitary(g, mixing)
 
 
 def tiled(g: torch.Generator, mixing: Tensor | None = None) -> Case:
@@ -211,15 +220,16 @@ def tiled(g: torch.Generator, mixing: Tensor | None = None) -> Case:
     Heads read a part of each copy, the same part.
     """
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8, tiles=2)
-    one = unit(theory.unitary_minimiser(3, 8, scale=_size(g)), mixing)
+    minimum = theory.unitary_minimiser(3, 8, scale=_size(g))
+    one = unit(minimum, mixing)
     model = blank(**{**asdict(one.cfg), "d_in": task.dim, "d_out": task.dim})
     share = between(g, 0.2, 0.8)
-    read, write = one.embed.W_E.detach(), one.unembed.W_U.detach()
-    weights = {**one.state_dict(), "embed.W_E": torch.cat([share * read, (1 - share) * read])}
-    weights |= {
-        "unembed.W_U": torch.cat([write, write], 1),
-        "unembed.b_U": model.unembed.b_U.detach(),
-    }
+    read = one.embed.W_E.detach()
+    write = one.unembed.W_U.detach()
+    weights = dict(one.state_dict())
+    weights["embed.W_E"] = torch.cat([share * read, (1 - share) * read])
+    weights["unembed.W_U"] = torch.cat([write, write], 1)
+    weights["unembed.b_U"] = model.unembed.b_U.detach()
     model.load_state_dict(weights)
     return Case(model, task)
 
@@ -234,15 +244,17 @@ def spread(g: torch.Generator) -> Case:
 
 def fourier() -> Complex[Tensor, "head dim"]:
     """The Fourier matrix of three heads and coordinates."""
-    turns = torch.outer(torch.arange(3.0), torch.arange(3.0)).double() * 2 * torch.pi / 3
-    return torch.polar(torch.ones(3, 3, dtype=torch.float64), turns)
+    numbers = torch.arange(3.0)
+    turns = torch.outer(numbers, numbers).double() * 2 * torch.pi / 3
+    return torch.polar(torch.ones_like(turns), turns)
 
 
 def paired(g: torch.Generator) -> Case:
     """Proposition 6, with any ratio of p_{T-1} to p_T."""
     task = AutoregressiveProcess(n_dims=4, matrices="conjugate_pairs", n_points=8)
-    point = theory.orthogonal_minimiser(4, 8, ratio=between(g, -0.6, 0.6), scale=_size(g))
-    return Case(unit(point), task)
+    ratio = between(g, -0.6, 0.6)
+    minimum = theory.orthogonal_minimiser(4, 8, ratio=ratio, scale=_size(g))
+    return Case(unit(minimum), task)
 
 
 def _deeper(model: HookedTransformer, n_layers: int, last: int) -> HookedTransformer:
@@ -254,11 +266,10 @@ def _deeper(model: HookedTransformer, n_layers: int, last: int) -> HookedTransfo
     weights = dict(model.state_dict())
     for i in reversed(range(last)):
         part = f"blocks.{i}."
+        behind = f"blocks.{n_layers - last + i}."
         names = [name for name in weights if name.startswith(part)]
-        weights |= {
-            name.replace(part, f"blocks.{n_layers - last + i}."): weights.pop(name)
-            for name in names
-        }
+        for name in names:
+            weights[name.replace(part, behind)] = weights.pop(name)
     found.load_state_dict({**found.state_dict(), **weights})
     return found
 
@@ -282,8 +293,11 @@ def further_back(g: torch.Generator) -> Case:
     """
     task = AutoregressiveProcess(n_dims=2, matrices="rotations", n_points=2 * N_POINTS)
     n = task.n_points
-    far = between(g, 0.6, 0.64) * torch.diag(torch.ones(n - 2, dtype=torch.float64), -2)
-    return Case(two_layers(g, task, before(n) + far, steps(task)[:, None].expand(-1, n)), task)
+    ones = torch.ones(n - 2, dtype=torch.float64)
+    far = between(g, 0.6, 0.64) * torch.diag(ones, -2)
+    rows = steps(task)[:, None].expand(-1, n)
+    model = two_layers(g, task, before(n) + far, rows)
+    return Case(model, task)
 
 
 def short_of_steps(g: torch.Generator, least: float = 0.5, most: float = 0.6) -> Case:
@@ -304,7 +318,8 @@ def short_of_steps(g: torch.Generator, least: float = 0.5, most: float = 0.6) ->
         normalization_type=None,
         init_std=0.5,
     )
-    model = HookedTransformer(cfg, seed=int(torch.randint(10**6, (), generator=g)))
+    seed = int(torch.randint(10**6, (), generator=g))
+    model = HookedTransformer(cfg, seed=seed)
     return Case(model, task, predictor=lambda prompts: share * least_squares(prompts))
 
 
@@ -324,10 +339,12 @@ def _with_steps(case: Case, stepped: Callable[[Prompts, int], Bool[Tensor, " bat
     assert isinstance(task, AutoregressiveProcess)
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        out, sizes = least_squares(prompts), steps(task)
+        out = least_squares(prompts)
+        sizes = steps(task)
         for t in range(1, prompts.n_points):
-            step = sizes[t] * maps.forms(task, prompts.xs[:, : t + 1], n_heads=1)[maps.STEP].free
-            out[:, t] = torch.where(stepped(prompts, t)[:, None], step.to(out), out[:, t])
+            step = sizes[t] * _step(task, prompts, t)
+            there = stepped(prompts, t)[:, None]
+            out[:, t] = torch.where(there, step.to(out), out[:, t])
         return out
 
     return replace(case, predictor=predict)
@@ -370,10 +387,8 @@ def of_one_size(g: torch.Generator) -> Case:
 
 # ---- softmax -------------------------------------------------------------------------------------
 
-SINK, SCORE = (
-    6.0,
-    0.02,
-)  # score of the first token, which takes nearly all weight; size of all other scores
+SINK = 6.0  # score of the first token, which takes nearly all weight
+SCORE = 0.02  # size of all other scores
 
 
 def trained_softmax(g: torch.Generator) -> Case:
@@ -415,17 +430,16 @@ def linear_by_softmax(g: torch.Generator) -> Case:
     up to its third power.
     """
     linear = unitary(g)
-    task, old = linear.task, linear.model.cfg
-    assert isinstance(task, AutoregressiveProcess)
-    d, n = old.d_in, task.n_points
-    # The stream: prediction and state as in the unit, then a mark on the first token and a 1 in
-    # all.
-    mark, one = old.d_model, old.d_model + 1
+    old = linear.model.cfg
+    d = old.d_in
+    # The stream: prediction and state as in the unit, a mark on the first token, and a 1 in all.
+    mark = old.d_model
+    one = old.d_model + 1
     model = blank(
         old.d_model + 2,
         n_heads=2 * old.n_heads,
         d_head=d + 1,
-        n_ctx=n,
+        n_ctx=old.n_ctx,
         d_in=d,
         d_out=d,
         score_fn="softmax",
@@ -433,7 +447,8 @@ def linear_by_softmax(g: torch.Generator) -> Case:
         position_weights="free",
         positional_embedding_type="standard",
     )
-    theirs, ours = linear.model.blocks[0].attn, model.blocks[0].attn
+    theirs = linear.model.blocks[0].attn
+    ours = model.blocks[0].attn
     start = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat(d // 2)  # s_0 in numbers
     sink = math.exp(SINK)
     with torch.no_grad():
@@ -447,17 +462,16 @@ def linear_by_softmax(g: torch.Generator) -> Case:
                 i = 2 * head + k
                 ours.W_Q[i, : old.d_model, :d] = sign * SCORE * theirs.W_Q[head]
                 ours.W_K[i, : old.d_model, :d] = theirs.W_K[head]
-                # The first state's own key is taken off, and the mark scores what the sink asks
-                # for.
+                # The first state's own key is taken off, and the mark scores `SINK`.
                 ours.W_K[i, mark, :d] = -start @ linear.model.embed.W_E @ theirs.W_K[head]
                 ours.W_Q[i, one, d] = 1.0
                 ours.W_K[i, mark, d] = SINK
                 ours.W_V[i, : old.d_model, :d] = theirs.W_V[head]
                 ours.W_O[i, :d, : old.d_model] = sign * sink / (2 * SCORE) * theirs.W_O[head]
-    return Case(model, task)
+    return Case(model, linear.task)
 
 
-MAPS: tuple[Construction, ...] = (
+CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "two layers that take a gradient step",
         "the first layer puts the previous state beside each state, and the second sums s_t "
@@ -582,5 +596,4 @@ MAPS: tuple[Construction, ...] = (
     ),
 )
 
-CONSTRUCTIONS = MAPS
 EXCEPTIONS: dict[tuple[str, str], str] = {}

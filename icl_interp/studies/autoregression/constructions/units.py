@@ -16,10 +16,11 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, MatrixName
 from icl_interp.theory import autoregression as theory
 
-IDENTITY, SPARE, PAST, DIAGONALS, START = (
-    f"autoregression.{name}"
-    for name in ("head_identity", "spare_heads", "past_token", "same_on_diagonals", "start_free")
-)
+IDENTITY = "autoregression.head_identity"
+SPARE = "autoregression.spare_heads"
+PAST = "autoregression.past_token"
+DIAGONALS = "autoregression.same_on_diagonals"
+START = "autoregression.start_free"
 NOT_ASKED = "not_applicable"
 N_POINTS = 10  # states of a prompt
 # mu: angles on so small a part of the circle that many weights of positions predict as well
@@ -39,7 +40,8 @@ Positions = Float[Tensor, "token token"]
 def _turn(g: torch.Generator, n: int) -> Square:
     """A random unitary matrix."""
     real, imaginary = torch.randn(2, n, n, generator=g, dtype=torch.float64)
-    return torch.linalg.qr(torch.complex(real, imaginary)).Q
+    normal = torch.complex(real, imaginary)
+    return torch.linalg.qr(normal).Q
 
 
 def _phases(g: torch.Generator, heads: int) -> Complex[Tensor, "head 1"]:
@@ -47,7 +49,8 @@ def _phases(g: torch.Generator, heads: int) -> Complex[Tensor, "head 1"]:
 
     a_h is multiplied by it and b_h by its inverse.
     """
-    angles = 2 * torch.pi * torch.rand(heads, 1, generator=g, dtype=torch.float64)
+    turns = torch.rand(heads, 1, generator=g, dtype=torch.float64)
+    angles = 2 * torch.pi * turns
     return torch.polar(torch.ones_like(angles), angles)
 
 
@@ -61,16 +64,21 @@ def case_of(
     phases: bool = True,
 ) -> Case:
     """The unit with these heads, on a task of as many coordinates."""
-    turn = _phases(g, len(A)) if phases else torch.ones(len(A), 1, dtype=torch.complex128)
+    n_heads, d = A.shape
+    if phases:
+        turn = _phases(g, n_heads)
+    else:
+        turn = torch.ones(n_heads, 1, dtype=torch.complex128)
     unit = DiagonalAttention(A * turn, B / turn, P)
-    task = AutoregressiveProcess(n_dims=A.shape[1], matrices=matrices, mu=mu, n_points=len(P))
+    task = AutoregressiveProcess(n_dims=d, matrices=matrices, mu=mu, n_points=len(P))
     return Case(unit.to_transformer(), task)
 
 
 def on_last(scale: float, ratio: float = 0.0) -> Positions:
     """P whose row T holds p_T = scale, and p_{T-1} = ratio times that."""
     last = torch.full((N_POINTS,), scale, dtype=torch.float64)
-    return torch.diag(last) + torch.diag(ratio * last[1:], -1)
+    before = ratio * last[1:]
+    return torch.diag(last) + torch.diag(before, -1)
 
 
 def mixed(g: torch.Generator, product: Float[Tensor, "dim dim"]) -> tuple[Rows, Rows]:
@@ -79,9 +87,18 @@ def mixed(g: torch.Generator, product: Float[Tensor, "dim dim"]) -> tuple[Rows, 
     A has singular values from 1/2 to 2.
     """
     d = len(product)
-    sizes = 2 ** (2 * torch.rand(d, generator=g, dtype=torch.float64) - 1)
-    A = _turn(g, d) * sizes @ _turn(g, d)
-    return A, torch.linalg.solve(A.T, product.T.to(A))
+    exponents = 2 * torch.rand(d, generator=g, dtype=torch.float64) - 1
+    sizes = 2**exponents
+    left = _turn(g, d)
+    right = _turn(g, d)
+    A = left * sizes @ right
+    B = torch.linalg.solve(A.T, product.T.to(A))
+    return A, B
+
+
+def _pairs(g: torch.Generator) -> int:
+    """2 or 4 coordinates, in pairs."""
+    return 2 * int(torch.randint(1, 3, (), generator=g))
 
 
 # ---- minimisers ----------------------------------------------------------------------------------
@@ -89,17 +106,19 @@ def mixed(g: torch.Generator, product: Float[Tensor, "dim dim"]) -> tuple[Rows, 
 
 def unitary(g: torch.Generator) -> Case:
     """Proposition 3 with as many heads as coordinates: p_T B^T A = I for a random A."""
-    d, scale = (
-        int(torch.randint(2, 5, (), generator=g)),
-        between(g, 0.5, 2) * (1 if torch.rand(1, generator=g) < 0.5 else -1),
-    )
-    A, B = mixed(g, theory.unitary_minimiser(d, N_POINTS, scale).product)
+    d = int(torch.randint(2, 5, (), generator=g))
+    size = between(g, 0.5, 2)
+    sign = 1 if torch.rand(1, generator=g) < 0.5 else -1
+    scale = size * sign
+    minimum = theory.unitary_minimiser(d, N_POINTS, scale)
+    A, B = mixed(g, minimum.product)
     return case_of(g, "unitary", A, B, on_last(scale))
 
 
 def half_as_many(g: torch.Generator) -> Case:
     """Lemma 3: d / 2 heads, each of which adds up a pair, and p_{T-1} = -p_T / 2."""
-    d, scale = 2 * int(torch.randint(1, 3, (), generator=g)), between(g, 0.5, 2)
+    d = _pairs(g)
+    scale = between(g, 0.5, 2)
     A, B, _ = theory.orthogonal_heads(d, N_POINTS)
     return case_of(g, "conjugate_pairs", A, B / scale, on_last(scale, -0.5))
 
@@ -109,15 +128,15 @@ def two_tokens(g: torch.Generator) -> Case:
 
     rho lies between 1 and 2.
     """
-    d, ratio = 2 * int(torch.randint(1, 3, (), generator=g)), between(g, 1, 2)
+    d = _pairs(g)
+    return at_ratio(g, d, between(g, 1, 2))
+
+
+def at_ratio(g: torch.Generator, d: int, ratio: float) -> Case:
+    """Proposition 6 with a_h = e_h and p_{T-1} = this ratio times p_T."""
     A = torch.eye(d, dtype=torch.float64)
-    return case_of(
-        g,
-        "conjugate_pairs",
-        A,
-        theory.orthogonal_minimiser(d, N_POINTS, ratio).product.T,
-        on_last(1.0, ratio),
-    )
+    minimum = theory.orthogonal_minimiser(d, N_POINTS, ratio)
+    return case_of(g, "conjugate_pairs", A, minimum.product.T, on_last(1.0, ratio))
 
 
 def spare(g: torch.Generator) -> Case:
@@ -126,10 +145,10 @@ def spare(g: torch.Generator) -> Case:
     A, B = mixed(g, torch.eye(d, dtype=torch.float64))
     a, b = torch.randn(2, 1, d, generator=g, dtype=torch.float64).to(A)
     order = torch.randperm(d + 2, generator=g)
-    A, B = torch.cat([A, a, a])[order], torch.cat([B, b, -b])[order]
-    return case_of(
-        g, "unitary", A, B, on_last(1.0), phases=False
-    )  # those of two that cancel must be the same
+    A = torch.cat([A, a, a])[order]
+    B = torch.cat([B, b, -b])[order]
+    # No phases: those of the two heads that cancel would have to be the same.
+    return case_of(g, "unitary", A, B, on_last(1.0), phases=False)
 
 
 def shared(g: torch.Generator) -> Case:
@@ -140,9 +159,9 @@ def shared(g: torch.Generator) -> Case:
     d = 2
     A, B = mixed(g, torch.eye(d, dtype=torch.float64))
     shares = 0.4 + 0.2 * torch.rand(d, 1, generator=g, dtype=torch.float64)
-    return case_of(
-        g, "unitary", torch.cat([A, A]), torch.cat([shares * B, (1 - shares) * B]), on_last(1.0)
-    )
+    twice = torch.cat([A, A])
+    parts = torch.cat([shares * B, (1 - shares) * B])
+    return case_of(g, "unitary", twice, parts, on_last(1.0))
 
 
 def normed(g: torch.Generator) -> Case:
@@ -152,7 +171,8 @@ def normed(g: torch.Generator) -> Case:
     """
     case = unitary(g)
     plain = case.model
-    model = HookedTransformer(replace(plain.cfg, normalization_type="RMS")).double()
+    cfg = replace(plain.cfg, normalization_type="RMS")
+    model = HookedTransformer(cfg).double()
     model.load_state_dict({**model.state_dict(), **plain.state_dict()})
     # Mean squares over 4 d coordinates: of a state, |s|^2 = d; and of a state and a prediction as
     # long.
@@ -173,7 +193,8 @@ def second_token(g: torch.Generator) -> Case:
     rows of P read s_1.
     """
     case = unitary(g)
-    attention, wide = case.model.blocks[0].attn, case.model.cfg.d_in
+    attention = case.model.blocks[0].attn
+    wide = case.model.cfg.d_in
     scale = float(attention.W_P[-1, -1].detach())
     with torch.no_grad():
         attention.W_Q[:, wide + 1 :: 2] *= -1  # imaginary parts of the state
@@ -187,10 +208,11 @@ def second_token(g: torch.Generator) -> Case:
 
 def _narrow(g: torch.Generator, mu: float, row: Callable[[int], Float[Tensor, " token"]]) -> Case:
     """C = I and rows of P by the number of their tokens, for unitary W with small angles."""
-    d, P = 2, torch.zeros(N_POINTS, N_POINTS, dtype=torch.float64)
+    P = torch.zeros(N_POINTS, N_POINTS, dtype=torch.float64)
     for last in range(N_POINTS):
         P[last, : last + 1] = row(last + 1)
-    return case_of(g, "unitary", *mixed(g, torch.eye(d, dtype=torch.float64)), P, mu=mu)
+    A, B = mixed(g, torch.eye(2, dtype=torch.float64))
+    return case_of(g, "unitary", A, B, P, mu=mu)
 
 
 def smooth(g: torch.Generator, ridge: float = RIDGE) -> Case:
@@ -198,7 +220,8 @@ def smooth(g: torch.Generator, ridge: float = RIDGE) -> Case:
 
     def row(n: int) -> Float[Tensor, " token"]:
         H = theory.position_hessian(n, NARROWER)
-        return torch.linalg.solve(H + ridge * torch.eye(n, dtype=torch.float64), H[:, -1])
+        penalty = ridge * torch.eye(n, dtype=torch.float64)
+        return torch.linalg.solve(H + penalty, H[:, -1])
 
     return _narrow(g, NARROWER, row)
 
@@ -207,7 +230,8 @@ def ragged(g: torch.Generator, size: float = UNSEEN) -> Case:
     """p = e_T and more in directions that predictions do not show, other ones in each row."""
 
     def row(n: int) -> Float[Tensor, " token"]:
-        values, vectors = torch.linalg.eigh(theory.position_hessian(n, NARROW))
+        H = theory.position_hessian(n, NARROW)
+        values, vectors = torch.linalg.eigh(H)
         unseen = vectors[:, values < FLAT]
         p = torch.zeros(n, dtype=torch.float64)
         if unseen.shape[1]:

@@ -23,12 +23,8 @@ from icl_interp.errors import InputError, whole
 from icl_interp.provenance import generator
 from icl_interp.stored import LARGEST_WEIGHTS, check_file, read_bytes
 
-ENDS = (
-    "wte.weight",
-    "embed.W_E",
-    "embed_tokens.weight",
-    "word_embeddings.weight",
-)  # GPT-2, TransformerLens, Llama, BERT
+# GPT-2, TransformerLens, Llama, BERT.
+ENDS = ("wte.weight", "embed.W_E", "embed_tokens.weight", "word_embeddings.weight")
 TOKENIZER = "tokenizer.json"
 LARGEST_TEXT = 10**8  # bytes of a text, and of a tokenizer
 _ENDINGS = tuple(f".{end}" for end in ENDS)
@@ -78,19 +74,20 @@ def of_text(
         InputError: a file that cannot be read, without an embedding in it, or of a tokenizer for
             another vocabulary.
     """
+    name = Path(path).name
+    written = read_bytes(Path(path), LARGEST_TEXT)
     try:
-        text = read_bytes(Path(path), LARGEST_TEXT).decode("utf-8")
+        text = written.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path} as text in UTF-8: {error}") from error
     if embedding is None:
-        return built(text, dim, says=f"the words of {Path(path).name}")
+        return built(text, dim, says=f"the words of {name}")
     matrix = read_embedding(embedding)
-    tokens, how = tokenised(
-        text, len(matrix), tokenizer or _beside(embedding), insist=tokenizer is not None
-    )
-    return Text(
-        tokens, unit_rows(matrix), f"{Path(path).name}: {how}; embedding of {Path(embedding).name}"
-    )
+    # Without the package `tokenizers` a file that was not asked for is left out.
+    insist = tokenizer is not None
+    tokens, how = tokenised(text, len(matrix), tokenizer or _beside(embedding), insist)
+    says = f"{name}: {how}; embedding of {Path(embedding).name}"
+    return Text(tokens, unit_rows(matrix), says)
 
 
 def read_embedding(path: Path) -> Embedding:
@@ -110,25 +107,27 @@ def read_embedding(path: Path) -> Embedding:
         except (OSError, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"cannot read {path} as a matrix of numpy: {error}") from error
     else:
-        found = {
-            name: t for name, t in files.read(path).tensors.items() if f".{name}".endswith(_ENDINGS)
-        }
-        if len(found) != 1:
-            held = ", ".join(found) or "none"
+        tensors = files.read(path).tensors
+        named = [name for name in tensors if f".{name}".endswith(_ENDINGS)]
+        if len(named) != 1:
+            held = ", ".join(named) or "none"
             raise InputError(
                 f"{path} must hold one tensor named ...{' or ...'.join(ENDS)}, but holds {held}"
             )
-        matrix = next(iter(found.values())).detach().double().numpy()
-    if (
-        matrix.ndim != 2
-        or matrix.dtype.kind not in "fiu"
-        or not np.isfinite(matrix).all()
-        or not matrix.size
-    ):
+        found = tensors[named[0]]
+        matrix = found.detach().double().numpy()
+    if not _holds_numbers(matrix):
         raise InputError(
             f"{path}: an embedding is a matrix of finite numbers, a row a token; got {matrix.shape}"
         )
     return matrix.astype(np.float64)
+
+
+def _holds_numbers(matrix: np.ndarray) -> bool:
+    """Whether it is a matrix of finite numbers that is not empty."""
+    if matrix.ndim != 2 or not matrix.size:
+        return False
+    return matrix.dtype.kind in "fiu" and bool(np.isfinite(matrix).all())
 
 
 def tokenised(
@@ -155,14 +154,12 @@ def tokenised(
                 raise InputError(
                     f"{tokenizer} is read by the package tokenizers: pip install tokenizers"
                 ) from None
-            return _hashed(
-                text, n_words
-            ), f"words hashed into rows, as {TOKENIZER} needs the package tokenizers"
+            how = f"words hashed into rows, as {TOKENIZER} needs the package tokenizers"
+            return _hashed(text, n_words), how
         check_file(Path(tokenizer), LARGEST_TEXT)
         try:
-            tokens = np.array(
-                tokenizers.Tokenizer.from_file(str(tokenizer)).encode(text).ids, dtype=np.int64
-            )
+            reader = tokenizers.Tokenizer.from_file(str(tokenizer))
+            tokens = np.array(reader.encode(text).ids, dtype=np.int64)
         except Exception as error:  # the package raises no class of its own
             raise InputError(
                 f"{tokenizer} is no tokenizer that the package tokenizers reads: {error}"
@@ -177,16 +174,19 @@ def tokenised(
 
 
 def _hashed(text: str, n_words: int) -> Tokens:
-    rows = {
-        word: int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big") % n_words
-        for word in text.split()
-    }
-    return np.array([rows[word] for word in text.split()], dtype=np.int64)
+    words = text.split()
+    rows = {}
+    for word in set(words):
+        digest = hashlib.sha256(word.encode()).digest()
+        number = int.from_bytes(digest[:8], "big")
+        rows[word] = number % n_words
+    return np.array([rows[word] for word in words], dtype=np.int64)
 
 
 def _beside(embedding: Path) -> Path | None:
     path = Path(embedding)
-    found = (path if path.is_dir() else path.parent) / TOKENIZER
+    folder = path if path.is_dir() else path.parent
+    found = folder / TOKENIZER
     return found if found.is_file() else None
 
 
@@ -275,18 +275,23 @@ def cooccurrences(tokens: Tokens, n_words: int, dim: int, seed: int = 0) -> Embe
         )
     counts = sparse.csr_matrix((n_words, n_words))
     for apart in range(1, WINDOW + 1):
-        pairs = np.ones(len(tokens) - apart), (tokens[:-apart], tokens[apart:])
-        counts = counts + sparse.csr_matrix(pairs, (n_words, n_words))
+        ones = np.ones(len(tokens) - apart)
+        places = (tokens[:-apart], tokens[apart:])
+        counts = counts + sparse.csr_matrix((ones, places), (n_words, n_words))
+    # Neighbours to both sides, over what independent words would have.
     counts = sparse.coo_matrix(counts + counts.T)
     totals = np.asarray(counts.sum(1)).ravel()
-    lifted = np.log1p(counts.data * totals.sum() / (totals[counts.row] * totals[counts.col]))
+    products = totals[counts.row] * totals[counts.col]
+    lifted = np.log1p(counts.data * totals.sum() / products)
     matrix = sparse.csr_matrix((lifted, (counts.row, counts.col)), (n_words, n_words))
     numbers = generator(seed, "autoregression/words")
-    start = torch.randn(n_words, generator=numbers, dtype=torch.float64).numpy()
-    left, sizes, _ = svds(matrix, dim, v0=start)
+    start = torch.randn(n_words, generator=numbers, dtype=torch.float64)
+    left, sizes, _ = svds(matrix, dim, v0=start.numpy())
     found = left * np.sqrt(sizes)
+    # Words that the first half lacks.
     unseen = np.setdiff1d(np.arange(n_words), seen)
-    found[unseen] = torch.randn(len(unseen), dim, generator=numbers, dtype=torch.float64).numpy()
+    drawn = torch.randn(len(unseen), dim, generator=numbers, dtype=torch.float64)
+    found[unseen] = drawn.numpy()
     return unit_rows(found)
 
 
@@ -296,7 +301,8 @@ def random_rows(n_words: int, dim: int, seed: int = 0) -> Embedding:
     Such an embedding knows nothing of any text.
     """
     numbers = generator(seed, "autoregression/random rows")
-    return unit_rows(torch.randn(n_words, dim, generator=numbers, dtype=torch.float64).numpy())
+    drawn = torch.randn(n_words, dim, generator=numbers, dtype=torch.float64)
+    return unit_rows(drawn.numpy())
 
 
 # ---- text at hand --------------------------------------------------------------------------------
@@ -310,13 +316,18 @@ def installed_text() -> tuple[str, int]:
     A paragraph that several packages have comes once: otherwise licences would stand in both halves
     of the text.
     """
+    found = {}
+    for package in importlib.metadata.distributions():
+        name = str(package.metadata["Name"])
+        found[name.lower()] = package
     seen: set[str] = set()
-    kept, packages = [], 0
-    found = {
-        str(each.metadata["Name"]).lower(): each for each in importlib.metadata.distributions()
-    }
-    for _, package in sorted(found.items()):
-        own = [part for text in _texts(package) for part in _paragraphs(text)]
+    kept = []
+    packages = 0
+    for name in sorted(found):
+        own = []
+        for text in _texts(found[name]):
+            own += _paragraphs(text)
+        # A paragraph that a package has twice, in capitals or not, stands where it comes first.
         first = {part.lower(): part for part in reversed(own)}
         new = [part for key, part in reversed(first.items()) if key not in seen]
         seen.update(first)
@@ -339,7 +350,6 @@ def _texts(package: importlib.metadata.Distribution) -> Iterator[str]:
 def _paragraphs(text: str) -> Iterator[str]:
     for part in re.split(r"\n\s*\n", text):
         line = " ".join(part.split())
-        if len(line) >= SHORTEST and sum(c.isalpha() or c == " " for c in line) >= PROSE * len(
-            line
-        ):
+        n_letters = sum(c.isalpha() or c == " " for c in line)
+        if len(line) >= SHORTEST and n_letters >= PROSE * len(line):
             yield line

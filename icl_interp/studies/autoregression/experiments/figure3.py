@@ -8,6 +8,7 @@ not mean that descent finds it.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from icl_interp.studies.autoregression.experiments import models
 from icl_interp.studies.autoregression.experiments.models import FOUND, Unit, Weights
 from icl_interp.theory import autoregression as theory
 
-UNITARY, PAIRED = "unitary", "rotations"
+UNITARY = "unitary"
+PAIRED = "rotations"
 # What the figure shows first, then other numbers of heads for rotations. Sizes of the authors'
 # code: d = 10, T = 20.
 SETTINGS: Mapping[str, tuple[Unit, ...]] = {
@@ -39,11 +41,16 @@ SETTINGS: Mapping[str, tuple[Unit, ...]] = {
     ),
 }
 SETTINGS = {**SETTINGS, "paper": SETTINGS["small"]}
-RUNS = {
-    "smoke": (4, 500),
-    "small": (16, 10_000),
-    "paper": (64, 40_000),
-}  # starts, and steps at most
+# Starts, and steps at most.
+RUNS = {"smoke": (4, 500), "small": (16, 10_000), "paper": (64, 40_000)}
+# What is measured of the weights of a run, see `_distance`.
+DISTANCES = (
+    "|p_T C - C*|",
+    "other |p_t / p_T|",
+    "least ratio",
+    "largest ratio",
+    "largest |cos(a_h, b_h')|",
+)
 
 MINIMUM = at_most("largest |p_T BᵀA - I| and |p_t / p_T|", 0.01, 0.1)
 ORTHOGONAL = at_most("largest |cos(a_h, b_h')| of different heads", 0.01, 0.1)
@@ -58,14 +65,19 @@ def run(setup: Setup) -> dict[str, Result]:
     The best run is given for the two settings that the figure shows.
     """
     n_seeds, n_steps = RUNS[setup.preset.name]
-    settings, rows, best = SETTINGS[setup.preset.name], [], {}
+    settings = SETTINGS[setup.preset.name]
+    rows = []
+    best = {}
     for unit in settings:
         weights, taken = models.descend(setup, unit, n_seeds, n_steps)
-        found = [{"steps": taken, **row} for row in _rows(unit, weights)]
-        rows += found
-        losses = [row["loss"] for row in found]
+        losses = []
+        for row in _rows(unit, weights):
+            rows.append({"steps": taken, **row})
+            losses.append(row["loss"])
+        # A setting of which all runs diverged has no best one.
         if np.isfinite(losses).any() and unit in shown(settings):
-            best |= _weights(unit, weights, int(np.nanargmin(losses)))
+            least = int(np.nanargmin(losses))
+            best |= _weights(unit, weights, least)
     words = (
         f"plain gradient descent on the exact loss of all lengths, {n_seeds} starts of each "
         "setting; loss: mean over the lengths, 1 for predicting 0"
@@ -77,8 +89,15 @@ def run(setup: Setup) -> dict[str, Result]:
 
 def shown(settings: Sequence[Unit]) -> tuple[Unit, Unit]:
     """The settings of the figure: unitary, and rotations with d / 2 heads and the largest d."""
-    halves = [unit for unit in settings if unit.paired and 2 * unit.heads == unit.d]
-    return next(unit for unit in settings if not unit.paired), max(halves, key=lambda unit: unit.d)
+    unitary = []
+    halves = []
+    for unit in settings:
+        if not unit.paired:
+            unitary.append(unit)
+        elif 2 * unit.heads == unit.d:
+            halves.append(unit)
+    largest = max(halves, key=attrgetter("d"))
+    return unitary[0], largest
 
 
 def _weights(unit: Unit, weights: Weights, run_: int) -> dict[str, Result]:
@@ -86,22 +105,25 @@ def _weights(unit: Unit, weights: Weights, run_: int) -> dict[str, Result]:
 
     (C / c, c p) has the loss of (C, p).
     """
-    A, B, P = (each[run_] for each in weights)
-    axes = {"head": range(1, unit.heads + 1), "coordinate": range(1, unit.d + 1)}
-    square = {"row": range(1, unit.d + 1), "column": range(1, unit.d + 1)}
+    A = weights.A[run_]
+    B = weights.B[run_]
+    P = weights.P[run_]
     last = float(P[-1, -1])
+    product = last * B.mT @ A
+    rows = (P / last).tril(1)
+    # All axes count from 1.
+    n_queries, n_tokens = P.shape
+    coordinates = range(1, unit.d + 1)
+    axes = {"head": range(1, unit.heads + 1), "coordinate": coordinates}
+    square = {"row": coordinates, "column": coordinates}
+    places = {"query": range(1, n_queries + 1), "token": range(1, n_tokens + 1)}
     where = f"{unit.name}, T = {unit.n_tokens}, run {run_} of {len(weights.A)}: least loss"
+    of_rows = f"{where}; over p_T. The query is the last token but one"
     return {
         f"A, {unit.law}": make_array(A.numpy(), axes, note=where),
         f"B, {unit.law}": make_array(B.numpy(), axes, note=where),
-        f"BᵀA, {unit.law}": make_array(
-            (last * B.mT @ A).numpy(), square, note=f"{where}; times p_T"
-        ),
-        f"P, {unit.law}": make_array(
-            (P / last).tril(1).numpy(),
-            {"query": range(1, len(P) + 1), "token": range(1, P.shape[1] + 1)},
-            note=f"{where}; over p_T. The query is the last token but one",
-        ),
+        f"BᵀA, {unit.law}": make_array(product.numpy(), square, note=f"{where}; times p_T"),
+        f"P, {unit.law}": make_array(rows.numpy(), places, note=of_rows),
     }
 
 
@@ -110,7 +132,6 @@ def _rows(unit: Unit, weights: Weights) -> list[dict[str, Any]]:
     slopes = models.gradients(unit, weights)
     rows = []
     for i, loss in enumerate(models.loss_of(unit, weights).tolist()):
-        A, B, P = (each[i] for each in weights)
         row = {
             "law": unit.law,
             "d": unit.d,
@@ -119,36 +140,38 @@ def _rows(unit: Unit, weights: Weights) -> list[dict[str, Any]]:
             "seed": i,
             "loss": max(loss, 0.0),
         }
-        row["largest slope"] = max(float(slope[i].abs().max()) for slope in slopes)
-        far = _distance(unit, A, B, P) if np.isfinite(loss) else (np.nan,) * 4
-        names = ("|p_T C - C*|", "other |p_t / p_T|", "least ratio", "largest ratio")
-        row |= dict(zip(names, far, strict=True))
-        row["largest |cos(a_h, b_h')|"] = (
-            float(theory.head_products(A, B).largest) if np.isfinite(loss) else np.nan
-        )
+        steepest = [float(slope[i].abs().max()) for slope in slopes]
+        row["largest slope"] = max(steepest)
+        # Of a run that diverged nothing else is known.
+        if np.isfinite(loss):
+            row |= _distance(unit, weights.A[i], weights.B[i], weights.P[i])
+        else:
+            row |= dict.fromkeys(DISTANCES, np.nan)
         row["found"] = bool(loss <= FOUND)
         rows.append(row)
     return rows
 
 
-def _distance(
-    unit: Unit, A: torch.Tensor, B: torch.Tensor, P: torch.Tensor
-) -> tuple[float, float, float, float]:
-    """How far weights are from the minimisers of the propositions, over all lengths.
+def _distance(unit: Unit, A: torch.Tensor, B: torch.Tensor, P: torch.Tensor) -> dict[str, float]:
+    """How far weights are from the minimisers of the propositions, over all lengths: `DISTANCES`.
 
-    The numbers: the distance of C, that of p, and the least and largest p_{T-1} / p_T.
+    The ratios are p_{T-1} / p_T.
     """
     product = theory.head_product(A, B)
-    rows = [row[: t + 2] for t, row in enumerate(P)]
-    ratios = [float(p[-2] / p[-1]) for p in rows]
-    if unit.paired:
-        far = [theory.orthogonal_distance(product, p) for p in rows]
-    else:
-        far = [theory.unitary_distance(product, p) for p in rows]
-    products, others = (
-        max(float(getattr(each, name)) for each in far) for name in ("product", "positions")
-    )
-    return products, others, min(ratios), max(ratios)
+    distance = theory.orthogonal_distance if unit.paired else theory.unitary_distance
+    products = []
+    others = []
+    ratios = []
+    # Row t has weights for t + 2 tokens, and zeros after them.
+    for t, row in enumerate(P):
+        p = row[: t + 2]
+        far = distance(product, p)
+        products.append(float(far.product))
+        others.append(float(far.positions))
+        ratios.append(float(p[-2] / p[-1]))
+    cosine = float(theory.head_products(A, B).largest)
+    numbers = (max(products), max(others), min(ratios), max(ratios), cosine)
+    return dict(zip(DISTANCES, numbers, strict=True))
 
 
 def _needed(unit: Unit) -> dict[str, Any]:
@@ -156,18 +179,16 @@ def _needed(unit: Unit) -> dict[str, Any]:
 
     They are the paper's weights with as many heads.
     """
-    layer = (theory.orthogonal_heads if unit.paired else theory.unitary_heads)(
-        unit.d, unit.n_tokens
-    )
-    loss = (theory.orthogonal_loss if unit.paired else theory.unitary_loss)(
-        theory.head_product(layer.queries, layer.values), layer.positions
-    )
-    return {
-        "law": unit.law,
-        "d": unit.d,
-        "heads": len(layer.queries),
-        "loss": abs(float(loss)) / unit.d,
-    }
+    if unit.paired:
+        layer = theory.orthogonal_heads(unit.d, unit.n_tokens)
+        loss_of = theory.orthogonal_loss
+    else:
+        layer = theory.unitary_heads(unit.d, unit.n_tokens)
+        loss_of = theory.unitary_loss
+    product = theory.head_product(layer.queries, layer.values)
+    loss = abs(float(loss_of(product, layer.positions)))
+    heads = len(layer.queries)
+    return {"law": unit.law, "d": unit.d, "heads": heads, "loss": loss / unit.d}
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -181,22 +202,32 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "runs")
     if not rows:
         return (note("Nothing is measured."),)
-    settings = list(dict.fromkeys((row["law"], row["d"], row["H"]) for row in rows))
     lines: list[Statement] = []
-    for law, d, heads in settings:
-        own = [row for row in rows if (row["law"], row["d"], row["H"]) == (law, d, heads)]
-        lines += (
-            _unitary(own)
-            if law == UNITARY
-            else _rotations(own, half=2 * heads == d, whole=heads >= d)
-        )
+    for (law, d, heads), own in by_setting(rows, "law", "d", "H").items():
+        if law == UNITARY:
+            lines += _unitary(own)
+        else:
+            lines += _rotations(own, half=2 * heads == d, whole=heads >= d)
     return (*lines, *_existence(results))
+
+
+def by_setting(
+    rows: Sequence[Mapping[str, Any]], *names: str
+) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+    """Rows by what they hold in several columns, in the order of the first of each kind."""
+    setting_of = itemgetter(*names)
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        own = found.setdefault(setting_of(row), [])
+        own.append(row)
+    return found
 
 
 def _unitary(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """d heads: all starts must end at the minimiser of Proposition 3."""
-    far = [max(row["|p_T C - C*|"], row["other |p_t / p_T|"]) for row in rows]
+    product, others = errors.columns_of(rows, "|p_T C - C*|", "other |p_t / p_T|")
     cosines = [row["largest |cos(a_h, b_h')|"] for row in rows]
+    far = np.maximum(product, others).tolist()
     where = _where(rows)
     ended = (
         f"{where}: gradient descent on the exact loss ends at the minimum of Proposition 3, p_T "
@@ -215,28 +246,25 @@ def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) ->
 
     With more heads nothing is promised, so what is found is a note.
     """
-    where, found = _where(rows), [row for row in rows if row["found"]]
+    where = _where(rows)
+    found = [row for row in rows if row["found"]]
     ends = f"the losses of the other starts, over that of predicting 0, are {_others(rows)}"
+    finds = f"gradient descent finds a minimum in {_count(rows)}; {ends}"
+    if not half and whole:
+        return [note(f"{where}, as many heads as coordinates: {finds}.")]
     if not half:
-        enough = (
-            "as many heads as coordinates" if whole else "more heads than the d / 2 that suffice"
-        )
-        return [
-            note(f"{where}, {enough}: gradient descent finds a minimum in {_count(rows)}; {ends}.")
-        ]
-    text = (
-        f"{where}: gradient descent finds a minimum in {_count(rows)}; {ends} (the paper's Figure "
-        "3 shows one run, which found it)."
-    )
-    lines = [statement(text, ARRIVE, models.share_of_runs(len(found), len(rows)))]
+        return [note(f"{where}, more heads than the d / 2 that suffice: {finds}.")]
+    text = f"{where}: {finds} (the paper's Figure 3 shows one run, which found it)."
+    arrived = models.share_of_runs(len(found), len(rows))
+    lines = [statement(text, ARRIVE, arrived)]
     if found:
-        off = [
-            max(abs(row[name] + 0.5) for name in ("least ratio", "largest ratio")) for row in found
-        ]
+        least, largest = errors.columns_of(found, "least ratio", "largest ratio")
+        # Of each run, how far its ratios are from that of Proposition 6.
+        off = np.maximum(abs(least + 0.5), abs(largest + 0.5)).tolist()
         text = (
             f"{where}: where a minimum is found, P holds the formula 2 cos(θ) R - I = R²: "
-            f"p_{{T-1}} / p_T is between {min(row['least ratio'] for row in found):.3f} and "
-            f"{max(row['largest ratio'] for row in found):.3f} for all lengths of the prompt, "
+            f"p_{{T-1}} / p_T is between {least.min():.3f} and "
+            f"{largest.max():.3f} for all lengths of the prompt, "
             "where Proposition 6 asks for -1/2."
         )
         lines.append(statement(text, TRIGONOMETRY, *off))
@@ -248,14 +276,16 @@ def _existence(results: Results) -> list[Statement]:
     for law in (UNITARY, PAIRED):
         rows = errors.rows_of(results, "needed", law=law)
         if rows:
-            row = max(rows, key=lambda one: one["d"])
+            row = max(rows, key=itemgetter("d"))
             heads = "d" if law == UNITARY else "d / 2"
+            lemma = 2 if law == UNITARY else 3
             text = (
                 f"{law}, d = {row['d']}: {heads} = {row['heads']} heads suffice for a loss of 0 "
-                f"(the weights of Lemma {2 if law == UNITARY else 3} have {row['loss']:.1g}); this "
+                f"(the weights of Lemma {lemma} have {row['loss']:.1g}); this "
                 "says that such weights exist, not that training finds them."
             )
-            lines.append(statement(text, EXACT, *(one["loss"] for one in rows), kind="formula"))
+            losses = map(itemgetter("loss"), rows)
+            lines.append(statement(text, EXACT, *losses, kind="formula"))
     return lines
 
 
@@ -265,19 +295,30 @@ def _where(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _count(rows: Sequence[Mapping[str, Any]]) -> str:
-    return f"{sum(row['found'] for row in rows)} of {len(rows)} runs"
+    n_found = sum(row["found"] for row in rows)
+    return f"{n_found} of {len(rows)} runs"
 
 
 def _largest(values: Sequence[float]) -> str:
-    return f"{max(values):.2g}" if np.isfinite(values).all() else "not defined, as a run diverged"
+    if np.isfinite(values).all():
+        return f"{max(values):.2g}"
+    return "not defined, as a run diverged"
 
 
 def _others(rows: Sequence[Mapping[str, Any]]) -> str:
     """Where the runs that find no minimum end."""
-    ends = sorted(row["loss"] for row in rows if not row["found"] and np.isfinite(row["loss"]))
-    gone = sum(not np.isfinite(row["loss"]) for row in rows)
-    words = [f"{ends[0]:.2g} to {ends[-1]:.2g}"] if ends else []
-    words += [f"{gone} diverged"] if gone else []
+    ends = []
+    n_diverged = 0
+    for row in rows:
+        if not np.isfinite(row["loss"]):
+            n_diverged += 1
+        elif not row["found"]:
+            ends.append(row["loss"])
+    words = []
+    if ends:
+        words.append(f"{min(ends):.2g} to {max(ends):.2g}")
+    if n_diverged:
+        words.append(f"{n_diverged} diverged")
     return ", ".join(words) or "none"
 
 
@@ -289,31 +330,17 @@ def compare(results: Results) -> DataFrame | None:
     rows = errors.rows_of(results, "runs")
     if not rows:
         return None
-    settings = list(dict.fromkeys((row["law"], row["d"], row["H"], row["T"]) for row in rows))
     table = []
-    for law, d, heads, n_tokens in settings:
-        own = [
-            row
-            for row in rows
-            if (row["law"], row["d"], row["H"], row["T"]) == (law, d, heads, n_tokens)
-        ]
-        losses = [row["loss"] for row in own]
-        numbers = {"runs": len(own), "find a minimum": sum(row["found"] for row in own)}
-        least, middle = (
-            float(f(losses)) if np.isfinite(losses).any() else np.nan
-            for f in (np.nanmin, np.nanmedian)
-        )
-        table.append(
-            {
-                "law": law,
-                "d": d,
-                "heads": heads,
-                "tokens": n_tokens,
-                **numbers,
-                "least loss": least,
-                "median": middle,
-            }
-        )
+    for (law, d, heads, n_tokens), own in by_setting(rows, "law", "d", "H", "T").items():
+        (losses,) = errors.columns_of(own, "loss")
+        row = {"law": law, "d": d, "heads": heads, "tokens": n_tokens, "runs": len(own)}
+        row["find a minimum"] = sum(map(itemgetter("found"), own))
+        row["least loss"] = np.nan
+        row["median"] = np.nan
+        if np.isfinite(losses).any():
+            row["least loss"] = float(np.nanmin(losses))
+            row["median"] = float(np.nanmedian(losses))
+        table.append(row)
     return table_of_rows(table, "loss: over that of predicting 0; a minimum is found below 0.001")
 
 
@@ -321,11 +348,12 @@ def _sizes_of(paired: bool) -> dict[str, str]:
     """Units of one law at each scale."""
     found = {}
     for scale, units in SETTINGS.items():
-        found[scale] = "; ".join(
-            f"d = {unit.d}, H = {unit.heads}, T = {unit.n_tokens}, rate {unit.rate:g}"
-            for unit in units
-            if unit.paired == paired
-        )
+        words = []
+        for unit in units:
+            if unit.paired == paired:
+                size = f"d = {unit.d}, H = {unit.heads}, T = {unit.n_tokens}"
+                words.append(f"{size}, rate {unit.rate:g}")
+        found[scale] = "; ".join(words)
     return found
 
 

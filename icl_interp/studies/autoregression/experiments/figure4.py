@@ -20,17 +20,15 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.settings import Setting
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
 from icl_interp.studies.autoregression.experiments import embeddings, models, text
 from icl_interp.studies.autoregression.experiments.embeddings import Text
 
-NEIGHBOURS, RANDOM = "from neighbours", "random directions"
-SIZES = {
-    "smoke": (5000, 16),
-    "small": (100_000, 64),
-    "paper": (1_000_000, 256),
-}  # words at most, columns
+NEIGHBOURS = "from neighbours"
+RANDOM = "random directions"
+# Words at most, and columns.
+SIZES = {"smoke": (5000, 16), "small": (100_000, 64), "paper": (1_000_000, 256)}
 SEQUENCES = 10_000  # at most, as in the authors' code
 N_BINS = 100  # of the histogram, of one width from 0 to the largest residual
 ORDERS = ("text", "shuffled")
@@ -49,8 +47,9 @@ def run(setup: Setup) -> dict[str, Result]:
         own = embeddings.built(found, dim, most=most, says=says, seed=setup.seed)
     except InputError:  # hardly any package says more than its name
         return {}
-    other = embeddings.random_rows(len(own.embedding), dim, setup.seed)
-    return measure({NEIGHBOURS: own, RANDOM: Text(own.tokens, other, says)}, setup.seed)
+    rows = embeddings.random_rows(len(own.embedding), dim, setup.seed)
+    other = Text(own.tokens, rows, says)
+    return measure({NEIGHBOURS: own, RANDOM: other}, setup.seed)
 
 
 def measure(texts: Mapping[str, Text], seed: int = 0) -> dict[str, Result]:
@@ -63,46 +62,43 @@ def measure(texts: Mapping[str, Text], seed: int = 0) -> dict[str, Result]:
     Raises:
         InputError: a text that is too short.
     """
-    sequences, chunks, quotients, residuals = [], [], [], []
+    sequences = []
+    chunks = []
+    quotients = []
+    residuals = []
     for name, one in texts.items():
+        # A W for each sequence.
         fits = text.sequence_fits(one.tokens, one.embedding, most=SEQUENCES, seed=seed)
-        counted = {order: int((getattr(fits, order) > text.EXACT).sum()) for order in ORDERS}
-        row = {"embedding": name, "sequences": len(fits.text), **counted, **_ends(fits.quotient)}
-        sequences.append({**row, "disagreeing": fits.disagreeing})
+        row: dict[str, Any] = {"embedding": name, "sequences": len(fits.text)}
+        for order in ORDERS:
+            inexact = getattr(fits, order) > text.EXACT
+            row[order] = int(inexact.sum())
+        row |= models.ends(fits.quotient)
+        row["disagreeing"] = fits.disagreeing
+        sequences.append(row)
         residuals.append([getattr(fits, order) for order in ORDERS])
+        # One W, tested on the other half.
         fit = text.ar_fit(one.tokens, one.embedding, seed=seed)
         size = float(fit.mean.mean())
-        for what, values in (
-            ("W, text", fit.text),
-            ("W, shuffled text", fit.shuffled),
-            ("0", fit.zero),
-        ):
-            i = bootstrap(lambda x: x, values / size, positive=True)
-            chunks.append(
-                {"embedding": name, "what": what, "error": i.value, "low": i.low, "high": i.high}
-            )
-        quotients.append({"embedding": name, "chunks": len(fit.text), **_ends(fit.quotient)})
+        tested = {"W, text": fit.text, "W, shuffled text": fit.shuffled, "0": fit.zero}
+        for what, values in tested.items():
+            error = bootstrap(lambda x: x, values / size, positive=True)
+            chunks.append({"embedding": name, "what": what, **models.ends(error, "error")})
+        row = {"embedding": name, "chunks": len(fit.text)}
+        quotients.append({**row, **models.ends(fit.quotient)})
     where = next(iter(texts.values())).says
     counts, places = _histograms(residuals)
     axes = {"embedding": list(texts), "order": ORDERS, "residual": places}
+    of_sequences = f"{where}; sequences of {text.LENGTH} tokens, a W for each"
+    of_residuals = "number of sequences by mean square residual; exact fits left out"
+    of_chunks = f"{where}; error over that of the first half's mean; chunks of {text.CHUNK}"
+    of_quotients = "unseen half: W of the text over W of shuffled text; W is fixed"
     return {
-        "sequences": table_of_rows(
-            sequences, f"{where}; sequences of {text.LENGTH} tokens, a W for each"
-        ),
-        "residuals": make_array(
-            counts, axes, note="number of sequences by mean square residual; exact fits left out"
-        ),
-        "unseen": table_of_rows(
-            chunks, f"{where}; error over that of the first half's mean; chunks of {text.CHUNK}"
-        ),
-        "quotients": table_of_rows(
-            quotients, "unseen half: W of the text over W of shuffled text; W is fixed"
-        ),
+        "sequences": table_of_rows(sequences, of_sequences),
+        "residuals": make_array(counts, axes, note=of_residuals),
+        "unseen": table_of_rows(chunks, of_chunks),
+        "quotients": table_of_rows(quotients, of_quotients),
     }
-
-
-def _ends(i: Interval) -> dict[str, float]:
-    return {"ratio": i.value, "low": i.low, "high": i.high}
 
 
 def _histograms(residuals: list[list[np.ndarray]]) -> tuple[np.ndarray, list[float]]:
@@ -110,12 +106,20 @@ def _histograms(residuals: list[list[np.ndarray]]) -> tuple[np.ndarray, list[flo
 
     All have the same bins.
     """
-    largest = max(float(each.max()) for pair in residuals for each in pair)
-    bins = np.linspace(0, max(largest, text.EXACT), N_BINS + 1)
+    ends = [text.EXACT]
+    for pair in residuals:
+        ends += [float(each.max()) for each in pair]
+    edges = np.linspace(0, max(ends), N_BINS + 1)
     counts = []
     for pair in residuals:
-        counts.append([np.histogram(each[each > text.EXACT], bins)[0] for each in pair])
-    return np.array(counts, dtype=float), ((bins[:-1] + bins[1:]) / 2).tolist()
+        row = []
+        for each in pair:
+            inexact = each[each > text.EXACT]
+            count, _ = np.histogram(inexact, edges)
+            row.append(count)
+        counts.append(row)
+    middles = (edges[:-1] + edges[1:]) / 2
+    return np.array(counts, dtype=float), middles.tolist()
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -131,49 +135,47 @@ def states(results: Results) -> tuple[Statement, ...]:
         return (note("No text is at hand, so nothing is measured."),)
     first = sequences[0]
     quotients = errors.rows_of(results, "quotients")
-    listed = ", ".join(
-        f"{row['disagreeing']} with embedding {row['embedding']}" for row in sequences
-    )
+    exceptions = [f"{row['disagreeing']} with embedding {row['embedding']}" for row in sequences]
+    listed = ", ".join(exceptions)
     told = (
         f"for vectors in general position a sequence of {text.LENGTH} tokens has no exact W if "
         "and only if one of its tokens comes twice with different successors. The number of "
         f"sequences that are exceptions: {listed}. So the count says which tokens repeat, and "
         "hardly anything about the embedding."
     )
+    lines = [statement(_fewer(first), FEWER, models.ratio_of(first))]
+    for row in quotients:
+        lines.append(_unseen(results, row))
+    # Random directions are in general position.
     general = [row["disagreeing"] for row in sequences if row["embedding"] == RANDOM]
-    algebra = (statement(told, TOLD, *general, kind="formula"),) if general else (note(told),)
-    return (
-        statement(_fewer(first), FEWER, errors.interval_of(first, "ratio")),
-        *(_unseen(results, row) for row in quotients),
-        *algebra,
-    )
+    if general:
+        lines.append(statement(told, TOLD, *general, kind="formula"))
+    else:
+        lines.append(note(told))
+    return tuple(lines)
 
 
 def _fewer(row: Mapping[str, Any]) -> str:
     return (
         "a process of its own fits more sequences of the text than of shuffled text: no W fits "
         f"{row['text']:,} of {row['sequences']:,} sequences of {text.LENGTH} tokens of the text, "
-        f"and {row['shuffled']:,} after the tokens are shuffled, a quotient of {_interval(row)}."
+        f"and {row['shuffled']:,} after the tokens are shuffled, a quotient of "
+        f"{models.ratio_text(row)}."
     )
 
 
 def _unseen(results: Results, row: Mapping[str, Any]) -> Statement:
-    ends = {
-        one["what"]: one["error"]
-        for one in errors.rows_of(results, "unseen", embedding=row["embedding"])
-    }
+    ends = {}
+    for one in errors.rows_of(results, "unseen", embedding=row["embedding"]):
+        ends[one["what"]] = one["error"]
     words = (
         f"one W fitted to the whole text (embedding {row['embedding']}) predicts unseen text "
         "better than one fitted to shuffled text predicts unseen shuffled text: the quotient of "
-        f"errors is {_interval(row)}. Over the error of predicting the mean the two errors are "
-        f"{ends['W, text']:.3g} and {ends['W, shuffled text']:.3g}, and that of predicting 0 is "
-        f"{ends['0']:.3g}. The paper measures no error on unseen text."
+        f"errors is {models.ratio_text(row)}. Over the error of predicting the mean the two errors "
+        f"are {ends['W, text']:.3g} and {ends['W, shuffled text']:.3g}, and that of predicting 0 "
+        f"is {ends['0']:.3g}. The paper measures no error on unseen text."
     )
-    return statement(words, BETTER, errors.interval_of(row, "ratio"))
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+    return statement(words, BETTER, models.ratio_of(row))
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -225,7 +227,7 @@ def reading(file: Path, embedding: Path | None) -> Experiment:
         InputError: what `embeddings.of_text` and `measure` refuse.
     """
     found = embeddings.of_text(file, embedding, dim=SIZES["small"][1])
-    name = "from neighbours" if embedding is None else f"of {Path(embedding).name}"
+    name = NEIGHBOURS if embedding is None else f"of {Path(embedding).name}"
     # A text that is too short is refused now, before anything is written.
     text.check_size(len(found.tokens), found.embedding.shape[1])
 
@@ -233,16 +235,21 @@ def reading(file: Path, embedding: Path | None) -> Experiment:
         most, _ = SIZES[setup.preset.name]
         tokens = found.tokens[:most]
         n_words, dim = found.embedding.shape
-        other = embeddings.random_rows(n_words, dim, setup.seed)
+        rows = embeddings.random_rows(n_words, dim, setup.seed)
         own = replace(found, tokens=tokens)
-        return measure({name: own, RANDOM: Text(tokens, other, found.says)}, setup.seed)
+        other = Text(tokens, rows, found.says)
+        return measure({name: own, RANDOM: other}, setup.seed)
 
+    # The settings are those of the text at hand, but for the text and its embedding.
     words = {scale: f"{found.says}, {most:,} tokens at most" for scale, (most, _) in SIZES.items()}
+    changed = {"text": words, "embedding": f"{name}, and random"}
     settings = []
     for one in WORK_AND_OURS:
-        own = {"text": words, "embedding": f"{name}, and random"}.get(one.name, one.ours)
-        settings.append(replace(one, ours=own))
-    options = f"--text {file}" + (f" --embedding {embedding}" if embedding else "")
+        ours = changed.get(one.name, one.ours)
+        settings.append(replace(one, ours=ours))
+    options = f"--text {file}"
+    if embedding:
+        options += f" --embedding {embedding}"
     return replace(
         FIGURE4_EXPERIMENT, run=run_it, sample=found.says, settings=tuple(settings), options=options
     )

@@ -9,6 +9,7 @@ methods fail alike.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Kind:
 
     def model(self, layers: int) -> models.VariedModel:
         """The model of so many layers."""
-        scales = tuple(scale for scale, held in LAYERS.items() if layers in held)
+        scales = [scale for scale, held in LAYERS.items() if layers in held]
         label = f"{layers} layer{'s' * (layers > 1)} of tokens"
         fields = {"n_layers": layers}
         at_paper = {"n_dims": PAPER_DIMS}
@@ -112,17 +113,20 @@ def descent_errors(setup: Setup, task: AutoregressiveProcess) -> DataArray:
     """
 
     def compute() -> DataArray:
-        sizes, found = best_sizes(task, 1, setup.seed), []
+        sizes = best_sizes(task, 1, setup.seed)
+        points = late(task.n_points)
+        found = []
+        # A row a block: mean squares of each number of steps, over late points.
         for prompts in models.blocks(setup, task):
             total = torch.zeros(len(STEPS), dtype=torch.float64)
-            for t in late(task.n_points):
+            for t in points:
                 path = Path(prompts.xs[:, : t + 1])
                 for i, n_steps in enumerate(STEPS):
-                    said = path.descended(
-                        torch.tensor([sizes[n_steps]], dtype=torch.float64), n_steps
-                    )[..., 0]
-                    total[i] += (said - prompts.ys[:, t]).square().mean()
-            found.append(total / len(late(task.n_points)))
+                    size = torch.tensor([sizes[n_steps]], dtype=torch.float64)
+                    said = path.descended(size, n_steps)[..., 0]
+                    gap = said - prompts.ys[:, t]
+                    total[i] += gap.square().mean()
+            found.append(total / len(points))
         values = torch.stack(found, 1).numpy() / models.mean_square(setup, task)
         return make_array(values, {"step": STEPS, "block": range(values.shape[1])})
 
@@ -135,36 +139,41 @@ def descent_errors(setup: Setup, task: AutoregressiveProcess) -> DataArray:
 
 def measure(kind: Kind, setup: Setup) -> dict[str, Result]:
     """Late errors by layers and by steps with intervals, and their quotients."""
-    here = {layers: model.name for layers, model in kind.models.items() if setup.has(model.name)}
+    here = {}
+    for layers, model in kind.models.items():
+        if setup.has(model.name):
+            here[layers] = model.name
     if not here:
         return {}
-    task = models.task_of(setup.models[next(iter(here.values()))])
-    steps, rows, quotients = descent_errors(setup, task), [], []
-    pairs = {}  # late errors of so many layers and of as many steps, block by block
+    first = next(iter(here.values()))
+    task = models.task_of(setup.models[first])
+    steps = descent_errors(setup, task)
+    rows = []
     for n_steps in STEPS:
-        rows.append(_row("gradient descent", n_steps, steps.sel(step=n_steps).values))
+        row = _row("gradient descent", n_steps, steps.sel(step=n_steps).values)
+        rows.append({"all points": np.nan, **row})
+    # Late errors of so many layers and of as many steps, block by block.
+    pairs = {}
+    quotients = []
     for layers, name in here.items():
         points = models.point_errors(setup, name, task)
         own = models.scored(points, late=True)
-        rows.append(
-            {**_row("layers", layers, own), "all points": float(models.scored(points).mean())}
-        )
+        everywhere = float(models.scored(points).mean())
+        row = _row("layers", layers, own)
+        rows.append({"all points": everywhere, **row})
         pairs[layers] = (own, steps.sel(step=layers).values)
-        i = bootstrap(lambda a, b: a / b, *pairs[layers], positive=True)
-        quotients.append({"layers": layers, "ratio": i.value, "low": i.low, "high": i.high})
+        ratio = bootstrap(lambda a, b: a / b, *pairs[layers], positive=True)
+        quotients.append({"layers": layers, **models.ends(ratio)})
     words = (
         "squared error over that of predicting 0, last quarter of the prompt; 95 % bootstrap over "
         "blocks"
     )
     where = f"d = {task.n_dims}, {task.n_points} states"
+    paired = "layers over as many steps, paired by block: the same matrices"
     return {
-        "errors": table_of_rows(
-            [{"all points": np.nan, **row} for row in rows], f"{where}; {words}"
-        ),
-        "quotients": table_of_rows(
-            quotients, "layers over as many steps, paired by block: the same matrices"
-        ),
-        "layer": _layer(setup, next(iter(here.values()))),
+        "errors": table_of_rows(rows, f"{where}; {words}"),
+        "quotients": table_of_rows(quotients, paired),
+        "layer": _layer(setup, first),
         **_trend(pairs),
     }
 
@@ -182,8 +191,8 @@ def _trend(pairs: Mapping[int, tuple[Any, Any]]) -> dict[str, DataFrame]:
     def gain(few: Any, few_steps: Any, many: Any, many_steps: Any) -> Any:
         return many / many_steps / (few / few_steps)
 
-    i = bootstrap(gain, *pairs[FEW], *pairs[most], positive=True)
-    row = {"layers": most, "ratio": i.value, "low": i.low, "high": i.high}
+    ratio = bootstrap(gain, *pairs[FEW], *pairs[most], positive=True)
+    row = {"layers": most, **models.ends(ratio)}
     return {"trend": table_of_rows([row], f"over the same quotient with {FEW} layers")}
 
 
@@ -201,8 +210,8 @@ def _layer(setup: Setup, name: str) -> DataFrame:
 
 
 def _row(what: str, n: int, blocks: Any) -> dict[str, Any]:
-    i = bootstrap(lambda x: x, np.asarray(blocks), positive=True)
-    return {"what": what, "number": n, "error": i.value, "low": i.low, "high": i.high}
+    error = bootstrap(lambda x: x, np.asarray(blocks), positive=True)
+    return {"what": what, "number": n, **models.ends(error, "error")}
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -210,9 +219,10 @@ def _row(what: str, n: int, blocks: Any) -> dict[str, Any]:
 
 def say(kind: Kind, results: Results) -> tuple[Statement, ...]:
     """How layers compare with steps, and which number of steps each is worth."""
-    quotients, lines = errors.rows_of(results, "quotients"), []
+    quotients = errors.rows_of(results, "quotients")
     if not quotients:
         return (note("No model is here, so nothing is measured."),)
+    lines = []
     for rule, sentence, picked in kind.expected:
         own = [row for row in quotients if picked(row["layers"])]
         if own:
@@ -231,16 +241,17 @@ def _states_trend(results: Results, row: Mapping[str, Any]) -> Statement:
         f"{row['layers']} layers the error over that of descent grows {row['ratio']:.3g}-fold "
         f"[{row['low']:.3g}, {row['high']:.3g}]."
     )
-    found = [_error(results, "layers", number) for number in (FEW, row["layers"])]
-    given = {LEARNED.quantity: max(found)}
-    return statement(text, GAINS, errors.interval_of(row, "ratio"), given=given)
+    few = _error(results, FEW)
+    most = _error(results, row["layers"])
+    given = {LEARNED.quantity: max(few, most)}
+    return statement(text, GAINS, models.ratio_of(row), given=given)
 
 
 def _overtakes(quotients: Sequence[Mapping[str, Any]]) -> str:
     """From which number of layers on descent errs less."""
     worse = [row["layers"] for row in quotients if row["low"] > 1]
-    most = max(row["layers"] for row in quotients)
     if not worse:
+        most = max(map(itemgetter("layers"), quotients))
         return f"Up to {most} layers, descent with as many steps never errs less."
     return f"From {min(worse)} layers on, descent with as many steps errs less."
 
@@ -248,25 +259,26 @@ def _overtakes(quotients: Sequence[Mapping[str, Any]]) -> str:
 def _states(
     results: Results, rule: Criterion, sentence: str, own: Sequence[Mapping[str, Any]]
 ) -> Statement:
-    listed = "; ".join(
-        (
-            f"{row['layers']} layer{'s' * (row['layers'] > 1)} {row['ratio']:.3g} "
-            f"[{row['low']:.3g}, {row['high']:.3g}]"
-        )
-        for row in own
-    )
+    words = []
+    found = []
+    for row in own:
+        layers = row["layers"]
+        words.append(f"{layers} layer{'s' * (layers > 1)} {models.ratio_text(row)}")
+        found.append(_error(results, layers))
+    listed = "; ".join(words)
     layer = OF_TOKENS if "layer" in results else WIDE
     text = (
         f"{sentence}: at late points the error over that of as many steps is, for {listed} (one "
         f"run each; {layer})."
     )
-    found = [_error(results, "layers", row["layers"]) for row in own]
     given = {LEARNED.quantity: max(found)}
-    return statement(text, rule, *(errors.interval_of(row, "ratio") for row in own), given=given)
+    ratios = map(models.ratio_of, own)
+    return statement(text, rule, *ratios, given=given)
 
 
-def _error(results: Results, what: str, number: int) -> float:
-    (row,) = errors.rows_of(results, "errors", what=what, number=number)
+def _error(results: Results, layers: int) -> float:
+    """The late error of so many layers."""
+    (row,) = errors.rows_of(results, "errors", what="layers", number=layers)
     return row["error"]
 
 
@@ -277,7 +289,8 @@ def _worth(kind: Kind, results: Results) -> str:
         better = [one["number"] for one in steps if one["error"] >= row["error"]]
         worth = f"as good as {better[-1]} steps at least" if better else "worse than 1 step"
         parts.append(f"{row['number']}: {row['error']:.2g}, {worth}")
-    return f"Late errors over that of predicting 0, by number of {kind.words}: {'; '.join(parts)}."
+    listed = "; ".join(parts)
+    return f"Late errors over that of predicting 0, by number of {kind.words}: {listed}."
 
 
 def compare(results: Results) -> DataFrame | None:

@@ -8,6 +8,8 @@ loss over the rows falls below 1e-3.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from icl_interp.theory import autoregression as theory
 
 MUS = (50.0, 100.0, 200.0, 300.0)
 SHARP = 1.0  # mu of uniform angles: the control, whose row is a single peak
+ALL_MUS = (*MUS, SHARP)
 TOLERANCE = 1e-3
 # Sequences, tokens T of the longest prompt, and steps at most.
 SIZES = {"smoke": (200, 12, 20_000), "small": (2000, 30, 500_000), "paper": (16_384, 30, 2_000_000)}
@@ -63,17 +66,25 @@ class Quadratic:
         """
         n, n_tokens = states.shape
         path = torch.cat([states, after[:, None]], 1)
-        self.gram = torch.zeros(n_tokens - 1, n_tokens, n_tokens, dtype=torch.float64)
-        self.pull = torch.zeros(n_tokens - 1, n_tokens, dtype=torch.float64)
-        for q in range(n_tokens - 1):
-            seen = path[:, : q + 2]
+        n_rows = n_tokens - 1
+        self.gram = torch.zeros(n_rows, n_tokens, n_tokens, dtype=torch.float64)
+        self.pull = torch.zeros(n_rows, n_tokens, dtype=torch.float64)
+        for q in range(n_rows):
+            n_seen = q + 2
+            seen = path[:, :n_seen]
+            target = path[:, n_seen, None]
             moved = seen[:, q, None].conj() * seen * seen
-            self.gram[q, : q + 2, : q + 2] = (moved.mH @ moved).real / n
-            self.pull[q, : q + 2] = (moved.conj() * path[:, q + 2, None]).real.mean(0)
+            products = moved.mH @ moved
+            pulls = moved.conj() * target
+            self.gram[q, :n_seen, :n_seen] = products.real / n
+            self.pull[q, :n_seen] = pulls.real.mean(0)
 
     def loss(self, P: Float[Tensor, "row token"]) -> Float[Tensor, " row"]:
         """Of each row; |s_{q+2}|^2 = 1."""
-        return ((P[:, None] @ self.gram)[:, 0] * P).sum(1) - 2 * (self.pull * P).sum(1) + 1
+        mapped = (P[:, None] @ self.gram)[:, 0]
+        square = (mapped * P).sum(1)
+        product = (self.pull * P).sum(1)
+        return square - 2 * product + 1
 
     def descend(self, tolerance: float, n_steps: int) -> tuple[Float[Tensor, "row token"], int]:
         """P where gradient descent from 0 first has a mean loss below the tolerance, and its steps.
@@ -81,20 +92,25 @@ class Quadratic:
         The size of a step is half of what the steepest direction of all rows admits, as in
         `theory.early_stop`.
         """
-        step = 0.5 / float(torch.linalg.eigvalsh(self.gram).amax())
+        curvatures = torch.linalg.eigvalsh(self.gram)
+        step = 0.5 / float(curvatures.amax())
         P = torch.zeros_like(self.pull)
         for taken in range(n_steps):
             if self.loss(P).mean() < tolerance:
                 return P, taken
-            P = P - 2 * step * ((self.gram @ P[..., None])[..., 0] - self.pull)
+            mapped = (self.gram @ P[..., None])[..., 0]
+            half_slope = mapped - self.pull
+            P = P - 2 * step * half_slope
         return P, n_steps
 
 
 def sampled(mu: float, n: int, n_tokens: int, seed: int) -> Quadratic:
     """The loss on n sequences of one coordinate with angles on [0, 2 pi / mu]."""
     task = AutoregressiveProcess(n_dims=1, matrices="unitary", mu=mu, n_points=n_tokens)
-    prompts = task.sample(n, generator(seed, "autoregression/positions"), dtype=torch.float64)
-    path = complex_states(torch.cat([prompts.xs, prompts.ys[:, -1:]], 1))[..., 0]
+    draw = generator(seed, "autoregression/positions")
+    prompts = task.sample(n, draw, dtype=torch.float64)
+    numbers = torch.cat([prompts.xs, prompts.ys[:, -1:]], 1)
+    path = complex_states(numbers)[..., 0]
     return Quadratic(path[:, :-1], path[:, -1])
 
 
@@ -104,46 +120,55 @@ def run(setup: Setup) -> dict[str, Result]:
     The longest row stands beside theory and its best cosine wave.
     """
     n, n_tokens, n_steps = SIZES[setup.preset.name]
-    matrices, rows, curves = [], [], []
-    for mu in (*MUS, SHARP):
+    matrices = []
+    rows = []
+    curves = []
+    for mu in ALL_MUS:
+        compute = partial(_descended, mu, n, n_tokens, n_steps, setup.seed)
         kept = setup.keep(
             "autoregression: positions by gradient descent",
             [],
-            lambda mu=mu: _positions(sampled(mu, n, n_tokens, setup.seed), n_steps),
+            compute,
             mu=mu,
             sequences=n,
             tokens=n_tokens,
             steps=n_steps,
         )
         assert isinstance(kept, DataArray)
-        P, (taken, loss) = kept.values[:-1], kept.values[-1, :2]
+        # The last row holds two numbers, see `_positions`.
+        P = kept.values[:-1]
+        taken, loss = kept.values[-1, :2]
         wave = _waves(P)
         matrices.append(P)
         stopped = theory.early_stop(n_tokens, mu, TOLERANCE).positions.numpy()
-        curves.append(np.stack([P[-1], wave[-1], stopped]))
-        rows.append({"mu": mu, "steps": int(taken), "loss": float(loss), **_measured(P, wave)})
+        lines = (P[-1], wave[-1], stopped)
+        curves.append(np.stack(lines))
+        row = {"mu": mu, "steps": int(taken), "loss": float(loss)}
+        row |= _measured(P, wave)
+        rows.append(row)
     tokens = range(1, n_tokens + 1)
+    shorter = range(1, n_tokens)
+    of_positions = {"mu": ALL_MUS, "query": shorter, "token": tokens}
+    of_row = {"mu": ALL_MUS, "line": ("descent", "one cosine", "exact loss"), "token": tokens}
+    of_encodings = {"frequency": shorter, "token": tokens}
     held = (
         f"{n:,} sequences, {n_tokens} tokens; gradient descent from P = 0 until the mean loss is "
         f"below {TOLERANCE:g}"
     )
-    row = {"mu": (*MUS, SHARP), "line": ("descent", "one cosine", "exact loss"), "token": tokens}
+    alone = f"{held}; exact loss: early stopping of this row alone"
+    waves = encodings(n_tokens)
     return {
-        "positions": make_array(
-            np.stack(matrices),
-            {"mu": (*MUS, SHARP), "query": range(1, n_tokens), "token": tokens},
-            note=held,
-        ),
-        "longest row": make_curve(
-            np.stack(curves), row, note=f"{held}; exact loss: early stopping of this row alone"
-        ),
-        "encodings": make_array(
-            encodings(n_tokens),
-            {"frequency": range(1, n_tokens), "token": tokens},
-            note="cos(t / 10000^(k / T))",
-        ),
+        "positions": make_array(np.stack(matrices), of_positions, note=held),
+        "longest row": make_curve(np.stack(curves), of_row, note=alone),
+        "encodings": make_array(waves, of_encodings, note="cos(t / 10000^(k / T))"),
         "measures": table_of_rows(rows, held),
     }
+
+
+def _descended(mu: float, n: int, n_tokens: int, n_steps: int, seed: int) -> DataArray:
+    """`_positions` of sampled sequences."""
+    loss = sampled(mu, n, n_tokens, seed)
+    return _positions(loss, n_steps)
 
 
 def encodings(n_tokens: int) -> Float[np.ndarray, "frequency token"]:
@@ -154,17 +179,21 @@ def encodings(n_tokens: int) -> Float[np.ndarray, "frequency token"]:
     Source: Vaswani et al. (2017), section 3.5, the cosines of an encoding of width 2 T; the first
     T - 1 of them.
     """
-    pace = 10000.0 ** -(np.arange(n_tokens - 1) / n_tokens)
-    return np.cos(pace[:, None] * np.arange(n_tokens))
+    exponents = np.arange(n_tokens - 1) / n_tokens
+    paces = 10000.0**-exponents
+    angles = paces[:, None] * np.arange(n_tokens)
+    return np.cos(angles)
 
 
 def _positions(loss: Quadratic, n_steps: int) -> DataArray:
     """P, and below it a row with the number of steps and the mean loss."""
     P, taken = loss.descend(TOLERANCE, n_steps)
     last = torch.zeros_like(P[:1])
-    last[0, 0], last[0, 1] = taken, loss.loss(P).mean()
+    last[0, 0] = taken
+    last[0, 1] = loss.loss(P).mean()
     values = torch.cat([P, last]).numpy()
-    return make_array(values, {"row": range(len(values)), "token": range(values.shape[1])})
+    n_rows, n_tokens = values.shape
+    return make_array(values, {"row": range(n_rows), "token": range(n_tokens)})
 
 
 def _measured(
@@ -174,22 +203,33 @@ def _measured(
 
     What explains P are its diagonals and cosine waves.
     """
-    rough, far = [], []
-    for q in range(1, len(P)):  # rows of three tokens or more
+    # Rows of three tokens or more have a second difference.
+    rough = []
+    far = []
+    for q in range(1, len(P)):
         p = torch.from_numpy(P[q, : q + 2])
-        rough.append(float(theory.roughness(p) / p.abs().amax()))
-        far.append(float((p - torch.eye(len(p), dtype=p.dtype)[-1]).norm()))
-    seen, size = np.tril(np.ones(P.shape, dtype=bool), 1), float((P**2).sum())
+        roughness = theory.roughness(p) / p.abs().amax()
+        rough.append(float(roughness))
+        last = torch.eye(len(p), dtype=p.dtype)[-1]
+        distance = (p - last).norm()
+        far.append(float(distance))
+    # P with the mean of each diagonal along it.
     along = np.zeros_like(P)
     for offset in range(-len(P) + 1, 2):
         rows = np.arange(max(0, -offset), len(P))
-        along[rows, rows + offset] = P[rows, rows + offset].mean()
+        columns = rows + offset
+        along[rows, columns] = P[rows, columns].mean()
+    seen = np.tril(np.ones(P.shape, dtype=bool), 1)
+    squares = P**2
+    size = float(squares.sum())
+    off_diagonals = (P - along)[seen] ** 2
+    off_waves = (P - wave)[seen] ** 2
     return {
         "roughness": rough[-1],
         "largest roughness": max(rough),
         "least |p - e_T|": min(far),
-        "off its diagonals": float(((P - along)[seen] ** 2).sum() / size),
-        "explained by cosines": 1 - float(((P - wave)[seen] ** 2).sum() / size),
+        "off its diagonals": float(off_diagonals.sum() / size),
+        "explained by cosines": 1 - float(off_waves.sum() / size),
     }
 
 
@@ -201,14 +241,19 @@ def _waves(P: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
     found = np.zeros_like(P)
     paces = np.linspace(0, np.pi / 2, 200)[1:]
     for q, row in enumerate(P):
-        n, best = q + 2, np.inf
-        t = np.arange(n)
+        p = row[: q + 2]
+        t = np.arange(len(p))
+        best = np.inf
         for pace in paces:
+            # The wave with this w that is nearest to the row.
             basis = np.stack([np.cos(pace * t), np.sin(pace * t)], 1)
-            fit = basis @ np.linalg.lstsq(basis, row[:n], rcond=None)[0]
-            off = float(((row[:n] - fit) ** 2).sum())
+            weights, *_ = np.linalg.lstsq(basis, p, rcond=None)
+            fit = basis @ weights
+            squares = (p - fit) ** 2
+            off = float(squares.sum())
             if off < best:
-                best, found[q, :n] = off, fit
+                best = off
+                found[q, : len(p)] = fit
     return found
 
 
@@ -223,42 +268,24 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "measures")
     if not rows:
         return (note("Nothing is measured."),)
-    slow, sharp = (
-        [row for row in rows if row["mu"] != SHARP],
-        [row for row in rows if row["mu"] == SHARP],
-    )
-    control = {key: sharp[0][key] for key in sharp[0]} if sharp else {}
-    return (
-        _states(
-            slow,
-            control,
-            "roughness",
-            SMOOTH,
-            "the longest row of P is smooth: its largest second difference is",
-        ),
-        _states(
-            slow,
-            control,
-            "off its diagonals",
-            ALONG,
-            "P is the same along its diagonals: their means leave",
-        ),
-        _states(
-            slow,
-            control,
+    slow = [row for row in rows if row["mu"] != SHARP]
+    sharp = errors.rows_of(results, "measures", mu=SHARP)
+    control = sharp[0] if sharp else {}
+    said = (
+        ("roughness", SMOOTH, "the longest row of P is smooth: its largest second difference is"),
+        ("off its diagonals", ALONG, "P is the same along its diagonals: their means leave"),
+        (
             "explained by cosines",
             WAVE,
             "rows look like cosine encodings: one cosine a row explains",
         ),
-        _states(
-            slow,
-            control,
-            "least |p - e_T|",
-            FAR,
-            "rows stay far from e_T, the minimiser: the least distance is",
-        ),
-        note(_steps(rows)),
+        ("least |p - e_T|", FAR, "rows stay far from e_T, the minimiser: the least distance is"),
     )
+    lines = []
+    for key, rule, sentence in said:
+        line = _states(slow, control, key, rule, sentence)
+        lines.append(line)
+    return (*lines, note(_steps(rows)))
 
 
 def _states(
@@ -268,18 +295,25 @@ def _states(
     rule: Any,
     sentence: str,
 ) -> Statement:
-    listed = ", ".join(f"{row[key]:.3g} at μ = {row['mu']:g}" for row in rows)
+    found = [f"{row[key]:.3g} at μ = {row['mu']:g}" for row in rows]
+    listed = ", ".join(found)
     beside = f" (uniform angles, μ = 1: {control[key]:.3g})" if control else ""
-    return statement(f"{sentence} {listed}{beside}.", rule, *(row[key] for row in rows))
+    values = map(itemgetter(key), rows)
+    return statement(f"{sentence} {listed}{beside}.", rule, *values)
 
 
 def _steps(rows: Sequence[Mapping[str, Any]]) -> str:
-    listed = ", ".join(f"{row['steps']:,} at μ = {row['mu']:g}" for row in rows)
-    late = [f"μ = {row['mu']:g}: {row['loss']:.2g}" for row in rows if not row["loss"] < TOLERANCE]
+    taken = []
+    late = []
+    for row in rows:
+        mu = f"μ = {row['mu']:g}"
+        taken.append(f"{row['steps']:,} at {mu}")
+        if not row["loss"] < TOLERANCE:
+            late.append(f"{mu}: {row['loss']:.2g}")
     left = f" It was not reached at {', '.join(late)}." if late else ""
     return (
         f"The numbers of steps that gradient descent takes to a mean loss of {TOLERANCE:g}: "
-        f"{listed}.{left}"
+        f"{', '.join(taken)}.{left}"
     )
 
 

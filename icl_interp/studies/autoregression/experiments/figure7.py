@@ -7,6 +7,7 @@ sampled sequences. Heads are added at one width of the stream, so that they diff
 """
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from pandas import DataFrame
@@ -15,8 +16,8 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
-from icl_interp.resampling import bootstrap
-from icl_interp.results import Result, make_curve, table_of_rows
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.models import LEARNED
 
@@ -60,28 +61,30 @@ SIZES = {
 }
 
 
-def _model(tiles: int, heads: int, seed: int, normed: bool = False) -> models.VariedModel:
-    scales = (
-        tuple(scale for scale, held in HEADS.items() if heads in held) if seed == 0 else ("small",)
-    )
+def _model(tiles: int, heads: int, seed: int, normed: bool) -> models.VariedModel:
+    if seed == 0:
+        scales = [scale for scale, held in HEADS.items() if heads in held]
+    else:
+        scales = ["small"]
     label = f"{TILES[tiles]}, {heads} head{'s' * (heads > 1)}"
     layer = {**LAYER, "n_heads": heads}
     if normed:
         label = f"{label}, norm on the output"
         width = DIMS * tiles
         layer |= {**NORMED, "d_model": width, "d_head": width}
-    changes = {"model": layer, "task": {"tiles": tiles}, "training": TRAINING}
-    return models.varied(RECIPE, label, seed, scales, **changes)
+    task = {"tiles": tiles}
+    return models.varied(RECIPE, label, seed, scales, model=layer, task=task, training=TRAINING)
 
 
 def _models(normed: bool) -> dict[tuple[int, int, int], models.VariedModel]:
     """Models of one layer by tiles, heads and seed."""
-    return {
-        (tiles, heads, seed): _model(tiles, heads, seed, normed)
-        for tiles in TILES
-        for heads in HEADS["paper"]
-        for seed in ((0, 1) if heads in SECOND else (0,))
-    }
+    found = {}
+    for tiles in TILES:
+        for heads in HEADS["paper"]:
+            seeds = (0, 1) if heads in SECOND else (0,)
+            for seed in seeds:
+                found[tiles, heads, seed] = _model(tiles, heads, seed, normed)
+    return found
 
 
 MODELS = _models(normed=False)
@@ -93,75 +96,62 @@ def run(setup: Setup) -> dict[str, Result]:
 
     Those of the layer with a norm on its output have names that begin with "normed".
     """
-    plain = _measured(setup, MODELS)
-    normed = _measured(setup, NORMED_MODELS)
-    return {**plain, **{f"normed {name}": result for name, result in normed.items()}}
+    results = _measured(setup, MODELS)
+    for name, result in _measured(setup, NORMED_MODELS).items():
+        results[f"normed {name}"] = result
+    return results
 
 
 def _measured(
     setup: Setup, its: Mapping[tuple[int, int, int], models.VariedModel]
 ) -> dict[str, Result]:
     """The results of one layer; none where none of its models is here."""
-    found = {}
-    for key, model in its.items():
-        if setup.has(model.name):
-            task = models.task_of(setup.models[model.name])
-            found[key] = models.point_errors(setup, model.name, task)
+    found = models.errors_of(setup, its)
     if not found:
         return {}
     rows = [_row(key, each) for key, each in found.items()]
     first = next(iter(found.values()))
-    curves = [each.values.mean(0) for each in found.values()]
-    axes = {"model": [its[key].name for key in found], "point": first["point"].values}
     note_ = (
         f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
     )
+    by_point = "squared error over that of predicting 0, by point of the prompt"
+    paired = "paired by block: the same matrices for both models"
     return {
         "errors": table_of_rows(rows, note_),
-        "points": make_curve(
-            curves, axes, note="squared error over that of predicting 0, by point of the prompt"
-        ),
-        "quotients": table_of_rows(
-            _quotients(found), "paired by block: the same matrices for both models"
-        ),
+        "points": models.curves_of(found, its, by_point),
+        "quotients": table_of_rows(_quotients(found), paired),
     }
 
 
 def _row(key: tuple[int, int, int], each: Any) -> dict[str, Any]:
-    error, late = (
-        bootstrap(lambda x: x, models.scored(each, late), positive=True) for late in (False, True)
-    )
-    names = {"states": TILES[key[0]], "heads": key[1], "seed": key[2]}
-    return {
-        **names,
-        "error": error.value,
-        "low": error.low,
-        "high": error.high,
-        "late error": late.value,
-    }
+    tiles, heads, seed = key
+    error = _mean(models.scored(each))
+    late = _mean(models.scored(each, late=True))
+    row = {"states": TILES[tiles], "heads": heads, "seed": seed}
+    return {**row, **models.ends(error, "error"), "late error": late.value}
+
+
+def _mean(of_blocks: Any) -> Interval:
+    return bootstrap(lambda x: x, of_blocks, positive=True)
 
 
 def _quotients(found: Mapping[tuple[int, int, int], Any]) -> list[dict[str, Any]]:
     """Of 1 head over the most of them, and of plain states over states twice, seed by seed."""
+    by_seed: dict[int, dict[tuple[int, int], Any]] = {}
+    for (tiles, heads, seed), each in found.items():
+        of_seed = by_seed.setdefault(seed, {})
+        of_seed[tiles, heads] = models.scored(each)
     rows = []
-    for seed in sorted({key[2] for key in found}):
-        here = {key[:2]: models.scored(each) for key, each in found.items() if key[2] == seed}
-        most = max(heads for _, heads in here)
-        pairs = [(f"heads, {TILES[tiles]}", (tiles, 1), (tiles, most)) for tiles in TILES]
+    for seed, here in sorted(by_seed.items()):
+        _, most = max(here, key=itemgetter(1))
+        # What a quotient says, and the models above and below its line.
+        pairs = [(f"heads, {name}", (tiles, 1), (tiles, most)) for tiles, name in TILES.items()]
         pairs.append(("tiling", (1, most), (2, most)))
         for what, a, b in pairs:
             if a in here and b in here and a != b:
-                i = bootstrap(lambda x, y: x / y, here[a], here[b], positive=True)
-                rows.append(
-                    {
-                        "what": what,
-                        "seed": seed,
-                        "heads": most,
-                        "ratio": i.value,
-                        "low": i.low,
-                        "high": i.high,
-                    }
-                )
+                ratio = bootstrap(lambda x, y: x / y, here[a], here[b], positive=True)
+                row = {"what": what, "seed": seed, "heads": most}
+                rows.append({**row, **models.ends(ratio)})
     return rows
 
 
@@ -225,18 +215,31 @@ def _states_quotient(
     own: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
 ) -> Statement:
-    listed = "; ".join(f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in own)
-    kinds = ("plain", "states twice") if what == "tiling" else (what.partition(", ")[2],)
-    counted = (own[0]["heads"],) if what == "tiling" else (1, own[0]["heads"])
-    used = [row for row in rows if row["states"] in kinds and row["heads"] in counted]
-    ends = ", ".join(_words(row, row["error"]) for row in used if row["seed"] == own[0]["seed"])
+    listed = "; ".join(map(models.ratio_text, own))
+    most = own[0]["heads"]
+    first_seed = own[0]["seed"]
+    if what == "tiling":
+        kinds = ("plain", "states twice")
+        counted = (most,)
+    else:
+        kinds = (what.removeprefix("heads, "),)
+        counted = (1, most)
+    # The models of the quotients: their errors, those of the first seed in words.
+    found = []
+    words = []
+    for row in rows:
+        if row["states"] in kinds and row["heads"] in counted:
+            found.append(row["error"])
+            if row["seed"] == first_seed:
+                words.append(_words(row, row["error"]))
+    ends = ", ".join(words)
     trained = f"{len(own)} seed{'s' * (len(own) > 1)}"
     text = (
         f"{sentence}: the quotient is {listed} ({trained}; errors over that of predicting 0: "
         f"{ends})."
     )
-    given = {LEARNED.quantity: max(row["error"] for row in used)}
-    return statement(text, rule, *(errors.interval_of(row, "ratio") for row in own), given=given)
+    ratios = map(models.ratio_of, own)
+    return statement(text, rule, *ratios, given={LEARNED.quantity: max(found)})
 
 
 def _words(row: Mapping[str, Any], error: float) -> str:
@@ -244,7 +247,8 @@ def _words(row: Mapping[str, Any], error: float) -> str:
 
 
 def _late(rows: Sequence[Mapping[str, Any]]) -> str:
-    listed = "; ".join(_words(row, row["late error"]) for row in rows if row["seed"] == 0)
+    words = [_words(row, row["late error"]) for row in rows if row["seed"] == 0]
+    listed = "; ".join(words)
     return f"In the last quarter of the prompt the errors over that of predicting 0 are {listed}."
 
 

@@ -10,6 +10,7 @@ does not count. Whether heads specialise in coordinates of tokens has the rule o
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -77,16 +78,19 @@ def overlaps(model: HookedTransformer) -> Float[np.ndarray, "head other"]:
 
     `measurements.head_likeness` defines it.
     """
-    pairs, n = cosines(*head_maps(model)).numpy(), model.cfg.n_heads
+    forms, maps = head_maps(model)
+    n = model.cfg.n_heads
     found = np.eye(n)
-    found[np.triu_indices(n, 1)] = pairs
+    found[np.triu_indices(n, 1)] = cosines(forms, maps).numpy()
     return np.maximum(found, found.T)
 
 
 def between(matrix: Float[np.ndarray, "head other"]) -> float:
     """The mean over pairs of different heads."""
     n = len(matrix)
-    return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
+    off_diagonal = matrix.sum() - np.trace(matrix)
+    n_pairs = n * (n - 1)
+    return float(off_diagonal / n_pairs)
 
 
 class Trained:
@@ -111,12 +115,16 @@ class Trained:
         kept = self._setup.keep(
             "autoregression: heads that start alike",
             [],
-            lambda: _pairs(self._setup, self.wanted, *self.both),
+            self._compared,
             config=encode(self.wanted),
             spread=SPREAD,
         )
         assert isinstance(kept, DataFrame)
         return kept
+
+    def _compared(self) -> DataFrame:
+        before, model = self.both
+        return _pairs(self._setup, self.wanted, before, model)
 
     @property
     def forms(self) -> DataArray:
@@ -124,12 +132,16 @@ class Trained:
         kept = self._setup.keep(
             "autoregression: forms of heads that started alike",
             [],
-            lambda: _forms(self.both[1]),
+            self._weighed,
             config=encode(self.wanted),
             spread=SPREAD,
         )
         assert isinstance(kept, DataArray)
         return kept
+
+    def _weighed(self) -> DataArray:
+        _, model = self.both
+        return _forms(model)
 
 
 def run(setup: Setup) -> dict[str, Result]:
@@ -137,29 +149,29 @@ def run(setup: Setup) -> dict[str, Result]:
 
     Coordinates that heads attend to after training are in "coordinates, ... heads" and "division".
     """
-    rows, divisions, results = [], [], {}
+    rows = []
+    divisions = []
+    results = {}
     for heads, seed in RUNS[setup.preset.name]:
         wanted = _config(heads, seed, setup.preset.name)
         layer = Trained(setup, wanted)
         pairs = layer.pairs
-        both = {when: pairs[when].to_numpy().reshape(heads, heads) for when in WHEN}
-        rows.append(
-            {
-                "heads": heads,
-                "seed": seed,
-                **{when: between(both[when]) for when in WHEN},
-                **{key: float(pairs[key].iloc[0]) for key in ("random heads", "error")},
-            }
-        )
+        row: dict[str, Any] = {"heads": heads, "seed": seed}
         axes = {"head": range(1, heads + 1), "other": range(1, heads + 1)}
-        for when in WHEN if seed == 0 else ():
-            results[f"{when}, {heads} heads"] = make_array(
-                both[when], axes, note="|cos| of V (x) QK of two heads"
-            )
+        for when in WHEN:
+            matrix = pairs[when].to_numpy().reshape(heads, heads)
+            row[when] = between(matrix)
+            if seed == 0:
+                name = f"{when}, {heads} heads"
+                results[name] = make_array(matrix, axes, note="|cos| of V (x) QK of two heads")
+        # These are the same for all pairs.
+        for key in ("random heads", "error"):
+            row[key] = float(pairs[key].iloc[0])
+        rows.append(row)
         # Where heads attend to, and how far they divide the coordinates among themselves.
         forms = torch.from_numpy(layer.forms.values.copy())
         tiles = getattr(wanted.task, "tiles", 1)
-        names = {"heads": heads, "seed": seed, "error": rows[-1]["error"]}
+        names = {"heads": heads, "seed": seed, "error": row["error"]}
         divisions.append({**names, **division(forms, tiles, setup.seed)})
         if seed == 0:
             results[f"coordinates, {heads} heads"] = _parts(forms)
@@ -186,12 +198,12 @@ def division(
     It is that of the claim `heads_specialise`, in the coordinates of one copy of the state.
     """
     own = folded(forms, tiles)
-    drawn = random_maps(own, N_DRAWS, generator(seed, "autoregression/figure 8, coordinates"))
-    by_chance = divided(attention_to(drawn)).numpy()
-    return {
-        "division": float(divided(attention_to(own))),
-        "highest": float(np.quantile(by_chance, UPPER)),
-    }
+    draw = generator(seed, "autoregression/figure 8, coordinates")
+    drawn = random_maps(own, N_DRAWS, draw)
+    of_heads = divided(attention_to(own))
+    by_chance = divided(attention_to(drawn))
+    highest = np.quantile(by_chance.numpy(), UPPER)
+    return {"division": float(of_heads), "highest": float(highest)}
 
 
 def _parts(forms: Float[torch.Tensor, "head row column"]) -> DataArray:
@@ -211,7 +223,8 @@ def _forms(model: HookedTransformer) -> DataArray:
 
 
 def _config(heads: int, seed: int, scale: str) -> RunConfig:
-    model = models.varied(RECIPE, "", seed, model={**LAYER, "n_heads": heads}, training=TRAINING)
+    layer = {**LAYER, "n_heads": heads}
+    model = models.varied(RECIPE, "", seed, model=layer, training=TRAINING)
     return config(RECIPE, scale, [f"training.seed={seed}"], model.scaled)
 
 
@@ -222,24 +235,33 @@ def _pairs(
 
     Numbers of the whole layer are the same in all rows.
     """
-    assert wanted.training is not None
-    found = Checkpoint(
-        after, wanted.task, tokens.named(wanted.encoding), wanted, wanted.training.steps
-    )
-    unkept = Setup({}, setup.preset, seed=setup.seed)  # what the whole depends on is kept as one
-    points = models.point_errors(unkept, "heads that start alike", models.task_of(found), found)
+    training = wanted.training
+    assert training is not None
+    encoding = tokens.named(wanted.encoding)
+    found = Checkpoint(after, wanted.task, encoding, wanted, training.steps)
+    # The errors are not kept on their own: the whole table is.
+    unkept = Setup({}, setup.preset, seed=setup.seed)
+    task = models.task_of(found)
+    points = models.point_errors(unkept, "heads that start alike", task, found)
     error = models.scored(points, late=True).mean()
     n = before.size
-    columns = {"before": before.ravel().tolist(), "after": overlaps(after).ravel().tolist()}
-    whole = {"error": [float(error)] * n, "random heads": [_random(after, setup.seed)] * n}
-    return make_table({**columns, **whole}, note="pairs of heads, row by row")
+    columns = {
+        "before": before.ravel().tolist(),
+        "after": overlaps(after).ravel().tolist(),
+        "error": [float(error)] * n,
+        "random heads": [_random(after, setup.seed)] * n,
+    }
+    return make_table(columns, note="pairs of heads, row by row")
 
 
 def _random(model: HookedTransformer, seed: int) -> float:
     """The mean |cos| of as many heads with the singular values of these, and random directions."""
     draw = generator(seed, "autoregression/random heads")
-    forms, maps = (random_cosines(each, N_RANDOM, draw) for each in head_maps(model))
-    return float((forms * maps).abs().mean())
+    forms, maps = head_maps(model)
+    of_forms = random_cosines(forms, N_RANDOM, draw)
+    of_maps = random_cosines(maps, N_RANDOM, draw)
+    products = of_forms * of_maps
+    return float(products.abs().mean())
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -247,11 +269,12 @@ def _random(model: HookedTransformer, seed: int) -> float:
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Whether heads that start nearly alike are less alike than random heads after training."""
-    rows, lines = errors.rows_of(results, "means"), []
+    rows = errors.rows_of(results, "means")
     if not rows:
         return (note("Nothing is measured."),)
+    lines = []
     for heads in dict.fromkeys(row["heads"] for row in rows):
-        own = [row for row in rows if row["heads"] == heads]
+        own = errors.rows_of(results, "means", heads=heads)
         lines.append(_states_heads(heads, own))
     apart = errors.rows_of(results, "division")
     if apart:
@@ -262,29 +285,39 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_division(rows: Sequence[Mapping[str, Any]]) -> Statement:
     """Whether heads divide the coordinates among themselves more than random heads do."""
     ratios = [row["division"] / max(row["highest"], LEAST) for row in rows]
-    pairs = zip(ratios, rows, strict=True)
-    listed = ", ".join(
-        f"{ratio:.3g} ({row['heads']} heads, seed {row['seed']})" for ratio, row in pairs
-    )
+    words = []
+    for ratio, row in zip(ratios, rows, strict=True):
+        words.append(f"{ratio:.3g} ({row['heads']} heads, seed {row['seed']})")
+    listed = ", ".join(words)
     text = (
         "heads become specialised in coordinates of states: the division of these among the "
         f"heads, over the 97.5 % quantile of random heads, is {listed}."
     )
-    worst = max(row["error"] for row in rows)
-    return statement(text, SPECIALISED, *ratios, given={models.LEARNED.quantity: worst})
+    return statement(text, SPECIALISED, *ratios, given=_given(rows))
 
 
 def _states_heads(heads: int, own: Sequence[Mapping[str, Any]]) -> Statement:
-    before, after, ends = (", ".join(f"{row[key]:.3g}" for row in own) for key in (*WHEN, "error"))
+    before = _listed(own, "before")
+    after = _listed(own, "after")
+    ends = _listed(own, "error")
     text = (
         f"{heads} heads that start nearly alike are less alike than random heads after training: "
         f"the mean |cosine| between their tensors V ⊗ QK goes from {before} to {after} ({len(own)} "
         f"seed{'s' * (len(own) > 1)}); random heads with the same singular values have "
         f"{own[0]['random heads']:.2g}. Late errors are {ends} of that of predicting 0."
     )
-    worst = max(row["error"] for row in own)
     ratios = [row["after"] / row["random heads"] for row in own]
-    return statement(text, APART, *ratios, given={models.LEARNED.quantity: worst})
+    return statement(text, APART, *ratios, given=_given(own))
+
+
+def _listed(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+    return ", ".join(f"{row[key]:.3g}" for row in rows)
+
+
+def _given(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The largest error, which tells whether models have learned."""
+    worst = max(map(itemgetter("error"), rows))
+    return {models.LEARNED.quantity: worst}
 
 
 def compare(results: Results) -> DataFrame | None:

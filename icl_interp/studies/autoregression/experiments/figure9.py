@@ -16,12 +16,16 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result, make_curve, table_of_rows
+from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.models import LEARNED
 
 RECIPE = "autoregression_rotations"
-LINEAR, LINEAR_MLP, SOFTMAX, SOFTMAX_MLP = "linear", "linear + MLP", "softmax", "softmax + MLP"
+LINEAR = "linear"
+LINEAR_MLP = "linear + MLP"
+SOFTMAX = "softmax"
+SOFTMAX_MLP = "softmax + MLP"
+PAIRS = ((SOFTMAX, LINEAR), (SOFTMAX_MLP, LINEAR_MLP))
 CHANGES: Mapping[str, dict[str, Any]] = {
     LINEAR: {},
     LINEAR_MLP: {"attn_only": False, "d_mlp": 32},
@@ -40,51 +44,56 @@ SIZES = {
 
 
 def _model(kind: str, seed: int) -> models.VariedModel:
-    scales = tuple(scale for scale, seeds in SEEDS.items() if seed in seeds)
-    return models.varied(RECIPE, kind, seed, scales, model=CHANGES[kind])
+    scales = [scale for scale, seeds in SEEDS.items() if seed in seeds]
+    fields = CHANGES[kind]
+    return models.varied(RECIPE, kind, seed, scales, model=fields)
 
 
-MODELS = {(kind, seed): _model(kind, seed) for kind in CHANGES for seed in SEEDS["paper"]}
+def _models() -> dict[tuple[str, int], models.VariedModel]:
+    """Models by kind and seed."""
+    found = {}
+    for kind in CHANGES:
+        for seed in SEEDS["paper"]:
+            found[kind, seed] = _model(kind, seed)
+    return found
+
+
+MODELS = _models()
 
 
 def run(setup: Setup) -> dict[str, Result]:
     """Errors by model with intervals, by point, and the quotients of softmax over linear."""
-    found: dict[tuple[str, int], DataArray] = {}
-    for key, model in MODELS.items():
-        if setup.has(model.name):
-            found[key] = models.point_errors(
-                setup, model.name, models.task_of(setup.models[model.name])
-            )
+    found = models.errors_of(setup, MODELS)
     if not found:
         return {}
     rows = []
     for (kind, seed), each in found.items():
-        i = bootstrap(lambda x: x, models.scored(each), positive=True)
-        rows.append({"model": kind, "seed": seed, "error": i.value, "low": i.low, "high": i.high})
+        of_blocks = models.scored(each)
+        error = bootstrap(lambda x: x, of_blocks, positive=True)
+        rows.append({"model": kind, "seed": seed, **models.ends(error, "error")})
+    # Both models of a quotient have the same seed.
     quotients = []
-    for a, b in ((SOFTMAX, LINEAR), (SOFTMAX_MLP, LINEAR_MLP)):
-        for seed in sorted({key[1] for key in found}):
+    for a, b in PAIRS:
+        for seed in SEEDS["paper"]:
             if (a, seed) in found and (b, seed) in found:
-                i = _quotient(found[a, seed], found[b, seed])
-                quotients.append(
-                    {"a": a, "b": b, "seed": seed, "ratio": i.value, "low": i.low, "high": i.high}
-                )
+                ratio = _quotient(found[a, seed], found[b, seed])
+                quotients.append({"a": a, "b": b, "seed": seed, **models.ends(ratio)})
     first = next(iter(found.values()))
-    axes = {"model": [MODELS[key].name for key in found], "point": first["point"].values}
     note_ = (
         f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
     )
+    paired = "paired by block: the same matrices for both models"
     return {
         "errors": table_of_rows(rows, note_),
-        "points": make_curve(
-            [each.values.mean(0) for each in found.values()], axes, note="by point of the prompt"
-        ),
-        "quotients": table_of_rows(quotients, "paired by block: the same matrices for both models"),
+        "points": models.curves_of(found, MODELS, "by point of the prompt"),
+        "quotients": table_of_rows(quotients, paired),
     }
 
 
 def _quotient(a: DataArray, b: DataArray) -> Interval:
-    return bootstrap(lambda x, y: x / y, models.scored(a), models.scored(b), positive=True)
+    above = models.scored(a)
+    below = models.scored(b)
+    return bootstrap(lambda x, y: x / y, above, below, positive=True)
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -92,10 +101,11 @@ def _quotient(a: DataArray, b: DataArray) -> Interval:
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Whether softmax keeps a layer from what linear scores reach, without and with an MLP."""
-    rows, lines = errors.rows_of(results, "errors"), []
+    rows = errors.rows_of(results, "errors")
     if not rows:
         return (note("No model is here, so nothing is measured."),)
-    for a, b in ((SOFTMAX, LINEAR), (SOFTMAX_MLP, LINEAR_MLP)):
+    lines = []
+    for a, b in PAIRS:
         own = errors.rows_of(results, "quotients", a=a, b=b)
         if own:
             lines.append(_states_pair(a, b, own, rows))
@@ -105,25 +115,27 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_pair(
     a: str, b: str, own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 ) -> Statement:
-    ends = {kind: [row["error"] for row in rows if row["model"] == kind] for kind in (a, b)}
-    listed = {
-        kind: ", ".join(f"{error:.2g}" for error in errors_) for kind, errors_ in ends.items()
-    }
-    quotients = ", ".join(
-        f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in own
-    )
+    softmax = _errors_of(a, rows)
+    linear = _errors_of(b, rows)
+    quotients = ", ".join(map(models.ratio_text, own))
     text = (
         f"softmax is incompatible with learning the map of matrices that commute: {a} ends at "
-        f"{listed[a]} of the error of predicting 0, {b} at {listed[b]}, quotients {quotients} "
-        f"({len(own)} seed{'s' * (len(own) > 1)}). A quotient says how far apart they end, not "
-        "that softmax could not do it in principle."
+        f"{_listed(softmax)} of the error of predicting 0, {b} at {_listed(linear)}, quotients "
+        f"{quotients} ({len(own)} seed{'s' * (len(own) > 1)}). A quotient says how far apart they "
+        "end, not that softmax could not do it in principle."
     )
-    return statement(
-        text,
-        FAILS,
-        *(errors.interval_of(row, "ratio") for row in own),
-        given={LEARNED.quantity: max(ends[b])},
-    )
+    ratios = map(models.ratio_of, own)
+    given = {LEARNED.quantity: max(linear)}
+    return statement(text, FAILS, *ratios, given=given)
+
+
+def _errors_of(kind: str, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The errors of all seeds of a kind."""
+    return [row["error"] for row in rows if row["model"] == kind]
+
+
+def _listed(found: Sequence[float]) -> str:
+    return ", ".join(f"{error:.2g}" for error in found)
 
 
 def compare(results: Results) -> DataFrame | None:

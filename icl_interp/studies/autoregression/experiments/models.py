@@ -7,10 +7,11 @@ Its loss over all lengths of the prompt is known exactly, so plain gradient desc
 samples and no noise.
 """
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
+from icl_interp.experiments.errors import interval_of
 from icl_interp.experiments.presets import PRESETS, named, whole_prompts
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.varied import VariedModel
@@ -33,7 +35,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import LEVEL, Interval, half_width
-from icl_interp.results import make_array
+from icl_interp.results import make_array, make_curve
 from icl_interp.studies.autoregression.measurements import descent_steps
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
@@ -50,6 +52,7 @@ LEARNED = Precondition(
     "A model has hardly learned: its error is {value:.2g} of that of predicting 0, and 0.9 is "
     "asked for.",
 )
+Key = TypeVar("Key", bound=Hashable)  # tells models of an experiment apart
 SAMPLE = "{n_functions} blocks of {n_contexts} sequences, each with a matrix of its own"
 
 
@@ -110,17 +113,23 @@ def start_of(unit: Unit, n_seeds: int, seed: int = 0) -> Weights:
 
     They are the same for a seed however many seeds there are.
     """
-    shapes = [(unit.heads, unit.d), (unit.heads, unit.d), (unit.n_tokens - 1, unit.n_tokens)]
     runs = []
     for i in range(n_seeds):
         numbers = generator(seed, f"autoregression/unit {i}")
-        runs.append(
-            [
-                unit.scale * torch.randn(shape, generator=numbers, dtype=torch.float64)
-                for shape in shapes
-            ]
-        )
-    return Weights(*(torch.stack(each) for each in zip(*runs, strict=True)))
+        drawn = []
+        for shape in _shapes(unit):
+            normal = torch.randn(shape, generator=numbers, dtype=torch.float64)
+            drawn.append(unit.scale * normal)
+        runs.append(drawn)
+    parts = zip(*runs, strict=True)
+    return Weights(*map(torch.stack, parts))
+
+
+def _shapes(unit: Unit) -> tuple[tuple[int, int], ...]:
+    """Of A, B and P."""
+    heads = (unit.heads, unit.d)
+    positions = (unit.n_tokens - 1, unit.n_tokens)
+    return (heads, heads, positions)
 
 
 def loss_of(unit: Unit, weights: Weights) -> Float[Tensor, " seed"]:
@@ -130,25 +139,31 @@ def loss_of(unit: Unit, weights: Weights) -> Float[Tensor, " seed"]:
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), loss (3) and Proposition 4.
     """
-    return vmap(lambda a, b, p: _total(unit, a, b, p))(*weights) / (unit.d * (unit.n_tokens - 1))
+    total = functools.partial(_total, unit)
+    n_lengths = unit.n_tokens - 1
+    return vmap(total)(*weights) / (unit.d * n_lengths)
 
 
 def gradients(unit: Unit, weights: Weights) -> Weights:
     """Of the sum over all lengths of the prompt, in A, B and P."""
-    return Weights(*vmap(grad(lambda a, b, p: _total(unit, a, b, p), argnums=(0, 1, 2)))(*weights))
+    total = functools.partial(_total, unit)
+    of_run = grad(total, argnums=(0, 1, 2))
+    return Weights(*vmap(of_run)(*weights))
 
 
 def _total(unit: Unit, a: Tensor, b: Tensor, p: Tensor) -> Tensor:
-    return theory.row_losses(b.mT @ a, p, paired=unit.paired).sum()
+    """The sum of the losses of all lengths, for one run."""
+    losses = theory.row_losses(b.mT @ a, p, paired=unit.paired)
+    return losses.sum()
 
 
 def stepped(unit: Unit, weights: Weights, n_steps: int) -> Weights:
     """Weights after steps of plain gradient descent on the sum of the losses of all lengths."""
     for _ in range(n_steps):
-        slopes = gradients(unit, weights)
-        weights = Weights(
-            *(w - unit.rate * slope for w, slope in zip(weights, slopes, strict=True))
-        )
+        moved = []
+        for weight, slope in zip(weights, gradients(unit, weights), strict=True):
+            moved.append(weight - unit.rate * slope)
+        weights = Weights(*moved)
     return weights
 
 
@@ -164,26 +179,34 @@ def descend(setup: Setup, unit: Unit, n_seeds: int, n_steps: int) -> tuple[Weigh
         n_seeds: starts.
         n_steps: at most so many.
     """
-    weights, taken = start_of(unit, n_seeds, setup.seed), 0
+    weights = start_of(unit, n_seeds, setup.seed)
+    taken = 0
     while taken < n_steps:
-        steps, before = min(CHUNK, n_steps - taken), weights
+        steps = min(CHUNK, n_steps - taken)
         kept = setup.keep(
             "autoregression: gradient descent of a unit",
             [],
-            lambda before=before, steps=steps: _packed(stepped(unit, before, steps)),
+            functools.partial(_part, unit, weights, steps),
             unit=encode(unit),
             seeds=n_seeds,
             after=taken,
             steps=steps,
         )
         assert isinstance(kept, DataArray)
-        weights, taken = _unpacked(unit, kept), taken + steps
-        slopes = (
-            torch.cat([slope.flatten(1) for slope in gradients(unit, weights)], 1).abs().amax(1)
-        )
-        if not (slopes > STILL).any():  # those that diverged are NaN, and stay so
+        weights = _unpacked(unit, kept)
+        taken += steps
+        slopes = _flat(gradients(unit, weights))
+        largest = slopes.abs().amax(1)
+        # The slopes of runs that diverged are NaN, and stay so.
+        if not (largest > STILL).any():
             break
     return weights, taken
+
+
+def _part(unit: Unit, weights: Weights, n_steps: int) -> DataArray:
+    """A part of the way, as it is kept."""
+    after = stepped(unit, weights, n_steps)
+    return _packed(after)
 
 
 def share_of_runs(found: int, n_runs: int) -> Interval:
@@ -193,27 +216,36 @@ def share_of_runs(found: int, n_runs: int) -> Interval:
     >>> round(one.low, 2), one.value, round(one.high, 2)
     (0.28, 0.5, 0.72)
     """
-    z, value = half_width(1 - LEVEL), found / n_runs
-    centre = (value + z**2 / (2 * n_runs)) / (1 + z**2 / n_runs)
-    width = (
-        z * math.sqrt(value * (1 - value) / n_runs + (z / (2 * n_runs)) ** 2) / (1 + z**2 / n_runs)
-    )
-    return Interval(value, max(0.0, centre - width), min(1.0, centre + width))
+    z = half_width(1 - LEVEL)
+    value = found / n_runs
+    shrinking = 1 + z**2 / n_runs
+    centre = (value + z**2 / (2 * n_runs)) / shrinking
+    variance = value * (1 - value) / n_runs + (z / (2 * n_runs)) ** 2
+    width = z * math.sqrt(variance) / shrinking
+    low = max(0.0, centre - width)
+    high = min(1.0, centre + width)
+    return Interval(value, low, high)
+
+
+def _flat(weights: Weights) -> Float[Tensor, "seed entry"]:
+    """A, B and P of each run in a row."""
+    return torch.cat([each.flatten(1) for each in weights], 1)
 
 
 def _packed(weights: Weights) -> DataArray:
-    flat = torch.cat([each.flatten(1) for each in weights], 1).numpy()
-    return make_array(
-        flat,
-        {"seed": range(len(flat)), "entry": range(flat.shape[1])},
-        note="A, B and P, row by row",
-    )
+    flat = _flat(weights).numpy()
+    n_seeds, n_entries = flat.shape
+    axes = {"seed": range(n_seeds), "entry": range(n_entries)}
+    return make_array(flat, axes, note="A, B and P, row by row")
 
 
 def _unpacked(unit: Unit, kept: DataArray) -> Weights:
-    shapes = [(unit.heads, unit.d), (unit.heads, unit.d), (unit.n_tokens - 1, unit.n_tokens)]
-    parts = torch.from_numpy(np.array(kept.values)).split([a * b for a, b in shapes], 1)
-    return Weights(*(part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)))
+    shapes = _shapes(unit)
+    flat = torch.from_numpy(np.array(kept.values))
+    parts = []
+    for part, shape in zip(flat.split([a * b for a, b in shapes], 1), shapes, strict=True):
+        parts.append(part.unflatten(1, shape))
+    return Weights(*parts)
 
 
 # ---- transformers --------------------------------------------------------------------------------
@@ -227,7 +259,8 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
     40
     """
     named(scale)
-    task, training = config.task, config.training
+    task = config.task
+    training = config.training
     if not isinstance(task, AutoregressiveProcess) or training is None:
         raise InputError(
             "a recipe of autoregression has an AutoregressiveProcess task and a training section"
@@ -244,11 +277,13 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         }
         task = task.with_points(min(task.n_points, 10))
     else:
+        # Longer paths, and four times as much training on batches four times as large.
         changes = {"steps": 4 * training.steps, "warmup_steps": 4 * training.warmup_steps}
         changes |= {"batch_size": 4 * training.batch_size, "checkpoint_every": 1000}
         task = task.with_points(max(task.n_points, 50))
     model = replace(config.model, n_ctx=task.n_points)
-    return replace(config, model=model, task=task, training=whole_prompts(training, task, changes))
+    changed = whole_prompts(training, task, changes)
+    return replace(config, model=model, task=task, training=changed)
 
 
 @dataclass(frozen=True)
@@ -278,12 +313,16 @@ class Varied:
         followed = ["d_in", "d_out", "d_head"]
         if config.model.read_in == "token":
             followed += ["d_model", "d_mlp"]
-        widths = {
-            name: getattr(config.model, name) * task.dim // config.task.dim for name in followed
-        }
-        model = replace(config.model, **{**widths, **dict(self.model)})
+        fields = {}
+        for name in followed:
+            width = getattr(config.model, name)
+            fields[name] = width * task.dim // config.task.dim
+        # Widths that are asked for by name do not follow.
+        fields |= dict(self.model)
+        model = replace(config.model, **fields)
         training = config.training and replace(config.training, **dict(self.training))
-        return at_preset(replace(config, model=model, task=task, training=training), scale)
+        changed = replace(config, model=model, task=task, training=training)
+        return at_preset(changed, scale)
 
 
 def varied(
@@ -332,9 +371,9 @@ def blocks(setup: Setup, task: AutoregressiveProcess) -> Iterator[Prompts]:
 
 def mean_square(setup: Setup, task: AutoregressiveProcess) -> float:
     """Of a number of what is predicted, in the sample: the error of predicting 0."""
-    return float(
-        torch.stack([prompts.ys.square().mean() for prompts in blocks(setup, task)]).mean()
-    )
+    squares = [prompts.ys.square().mean() for prompts in blocks(setup, task)]
+    mean = torch.stack(squares).mean()
+    return float(mean)
 
 
 def point_errors(
@@ -355,10 +394,10 @@ def point_errors(
     asked = predictor if predictor is not None else setup.models[name]
 
     def compute() -> DataArray:
-        misses = [
-            (predictions(asked, prompts) - prompts.ys).square().mean((0, 2))
-            for prompts in blocks(setup, task)
-        ]
+        misses = []
+        for prompts in blocks(setup, task):
+            gap = predictions(asked, prompts) - prompts.ys
+            misses.append(gap.square().mean((0, 2)))
         values = torch.stack(misses).numpy() / mean_square(setup, task)
         axes = {"block": range(len(values)), "point": range(1, task.n_points + 1)}
         return make_array(values, axes, note=SAMPLE.format(**asdict(setup.preset)))
@@ -371,6 +410,27 @@ def point_errors(
     return found
 
 
+def errors_of(setup: Setup, its: Mapping[Key, VariedModel]) -> dict[Key, DataArray]:
+    """`point_errors` of those models that are here, each on the task that it was trained on."""
+    found = {}
+    for key, model in its.items():
+        if setup.has(model.name):
+            task = task_of(setup.models[model.name])
+            found[key] = point_errors(setup, model.name, task)
+    return found
+
+
+def curves_of(
+    found: Mapping[Key, DataArray], its: Mapping[Key, VariedModel], note: str
+) -> DataArray:
+    """Means over blocks of `errors_of`, by the names of the models: (model, point)."""
+    names = [its[key].name for key in found]
+    means = [each.values.mean(0) for each in found.values()]
+    first, *_ = found.values()
+    axes = {"model": names, "point": first["point"].values}
+    return make_curve(means, axes, note=note)
+
+
 def scored(errors: DataArray, late: bool = False) -> Float[np.ndarray, " block"]:
     """Mean of each block over the points that a layer can learn at.
 
@@ -378,14 +438,32 @@ def scored(errors: DataArray, late: bool = False) -> Float[np.ndarray, " block"]
 
     Nothing comes before the first state that its successor could be told from.
     """
-    points = descent_steps.late(errors.shape[1]) if late else range(1, errors.shape[1])
-    return errors.values[:, points.start :].mean(1)
+    first = descent_steps.late(errors.shape[1]).start if late else 1
+    return errors.values[:, first:].mean(1)
 
 
 def task_of(checkpoint: Checkpoint) -> AutoregressiveProcess:
     """The task of a model of this study: `at_preset` lets it be no other."""
     assert isinstance(checkpoint.task, AutoregressiveProcess)
     return checkpoint.task
+
+
+# ---- intervals in tables and sentences -----------------------------------------------------------
+
+
+def ends(found: Interval, name: str = "ratio") -> dict[str, float]:
+    """A value and the ends of its interval, as columns of a table."""
+    return {name: found.value, "low": found.low, "high": found.high}
+
+
+def ratio_of(row: Mapping[str, Any]) -> Interval:
+    """The ratio in a row of a table."""
+    return interval_of(row, "ratio")
+
+
+def ratio_text(row: Mapping[str, Any]) -> str:
+    """The ratio in a row of a table with its interval, in words."""
+    return f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
 
 
 # ---- heads that start alike ----------------------------------------------------------------------
@@ -404,9 +482,8 @@ def alike(config: HookedTransformerConfig, spread: float, seed: int) -> HookedTr
         for i, block in enumerate(model.blocks):
             for letter in "QKVO":
                 heads = getattr(block.attn, f"W_{letter}")
-                noise = torch.randn(
-                    heads.shape, generator=generator(seed, f"autoregression/alike/{i}/{letter}")
-                )
+                numbers = generator(seed, f"autoregression/alike/{i}/{letter}")
+                noise = torch.randn(heads.shape, generator=numbers)
                 heads.copy_(heads[:1] + spread * config.init_std * noise)
     return model
 
@@ -416,14 +493,15 @@ def trained(model: HookedTransformer, config: RunConfig) -> HookedTransformer:
 
     The training is Adam, as `training.trainer` does it.
     """
-    training, encoding = config.training, tokens.named(config.encoding)
+    training = config.training
+    encoding = tokens.named(config.encoding)
     assert training is not None
     optimiser = Adam(model.named_parameters())
     for step in range(training.steps):
-        prompts = config.task.sample(
-            training.batch_size, generator(training.seed, "train/prompts", step)
-        )
-        loss = (model(encoding.encode(prompts)) - prompts.ys).square().mean()
+        numbers = generator(training.seed, "train/prompts", step)
+        prompts = config.task.sample(training.batch_size, numbers)
+        predicted = model(encoding.encode(prompts))
+        loss = (predicted - prompts.ys).square().mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip)
         optimiser.step(learning_rate(training, step))

@@ -8,7 +8,8 @@ laws without having been trained on them.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from jaxtyping import Complex, Float
 from pandas import DataFrame
 from torch import Tensor, nn
+from xarray import DataArray
 
 from icl_interp.errors import InputError
 from icl_interp.experiments import errors
@@ -27,7 +29,7 @@ from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
 from icl_interp.models.hooks import HookedRootModule, HookPoint
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.autoregression.experiments import models
 from icl_interp.studies.autoregression.experiments.models import Unit
@@ -36,11 +38,11 @@ from icl_interp.theory import autoregression as theory
 
 UNIFORM = 1.0  # mu of angles on the whole circle
 MUS = (UNIFORM, 2.0, 10.0, 50.0)  # angles on [0, 2 pi / mu]
-NETWORK, ATTENTION, BOUND = "linear recurrent network", "attention", "best linear map"
-RATE, CLIP = (
-    3e-3,
-    1.0,
-)  # Adam's largest rate, which falls to 0 along a cosine; largest norm of a gradient
+NETWORK = "linear recurrent network"
+ATTENTION = "attention"
+BOUND = "best linear map"
+RATE = 3e-3  # Adam's largest rate, which falls to 0 along a cosine
+CLIP = 1.0  # largest norm of a gradient
 LEAST = 1e-12  # of errors and bounds: below it there is only rounding
 
 
@@ -107,13 +109,11 @@ class LinearRecurrence(HookedRootModule):
 
     def __init__(self, d: int, hidden: int, numbers: torch.Generator, n_points: int = 20) -> None:
         super().__init__()
-        for name, shape in (
-            ("recurrence", (hidden, hidden)),
-            ("embed", (hidden, d)),
-            ("read_out", (d, hidden)),
-        ):
+        shapes = {"recurrence": (hidden, hidden), "embed": (hidden, d), "read_out": (d, hidden)}
+        for name, shape in shapes.items():
             drawn = torch.randn(shape, generator=numbers, dtype=torch.complex128)
-            self.register_parameter(name, nn.Parameter(drawn / shape[1] ** 0.5))
+            weight = drawn / shape[1] ** 0.5
+            self.register_parameter(name, nn.Parameter(weight))
         self.hook_embed = HookPoint()
         self.hook_state = nn.ModuleList(HookPoint() for _ in range(n_points))
         self.hook_out = HookPoint()
@@ -132,12 +132,12 @@ class LinearRecurrence(HookedRootModule):
         read = self.hook_embed(states @ self.embed.T)
         x = states.new_zeros(len(states), len(self.recurrence))
         held = []
-        for hook, own in zip(
-            self.hook_state, read.unbind(1), strict=False
-        ):  # a prompt may be shorter
+        # A prompt may be shorter than the longest one.
+        for hook, own in zip(self.hook_state, read.unbind(1), strict=False):
             x = hook(x @ self.recurrence.T + own)
             held.append(x)
-        return self.hook_out(torch.stack(held, 1) @ self.read_out.T)
+        path = torch.stack(held, 1)
+        return self.hook_out(path @ self.read_out.T)
 
 
 class OnStates:
@@ -157,8 +157,10 @@ class OnStates:
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """As pairs of real numbers."""
         module = self.module  # may be trained here, which needs gradients
+        states = complex_states(prompts.xs.double())
         with torch.no_grad():
-            return pairs(module(complex_states(prompts.xs.double())))
+            predicted = module(states)
+        return pairs(predicted)
 
 
 def process(size: Size, mu: float) -> AutoregressiveProcess:
@@ -172,10 +174,13 @@ def trained(size: Size, mu: float, seed: int) -> LinearRecurrence:
     network = LinearRecurrence(size.d, size.hidden, numbers, size.n_points)
     optimizer = torch.optim.Adam(network.parameters(), RATE)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, size.steps)
-    task, numbers = process(size, mu), generator(seed, "autoregression/recurrence, sequences")
+    task = process(size, mu)
+    sequences = generator(seed, "autoregression/recurrence, sequences")
     for _ in range(size.steps):
-        prompts = task.sample(size.batch, numbers, dtype=torch.float64)
-        miss = pairs(network(complex_states(prompts.xs))) - prompts.ys
+        prompts = task.sample(size.batch, sequences, dtype=torch.float64)
+        # The network is complex, and the targets are pairs of real numbers.
+        said = network(complex_states(prompts.xs))
+        miss = pairs(said) - prompts.ys
         optimizer.zero_grad()
         miss.square().mean().backward()
         nn.utils.clip_grad_norm_(network.parameters(), CLIP)
@@ -190,47 +195,41 @@ def attention(setup: Setup, size: Size) -> DiagonalAttention:
     Angles are uniform.
     """
     unit = Unit(size.d, size.d, size.n_points, paired=False, rate=0.01)
-    A, B, P = (each[0] for each in models.descend(setup, unit, 1, size.descent)[0])
-    square = torch.cat(
-        [torch.zeros_like(P[:1]), P]
-    ).tril()  # no row of a unit is for a single state
-    return DiagonalAttention(A.to(torch.complex128), B.to(torch.complex128), square)
+    weights, _ = models.descend(setup, unit, 1, size.descent)
+    A = weights.A[0].to(torch.complex128)
+    B = weights.B[0].to(torch.complex128)
+    P = weights.P[0]
+    # No row of a unit is for a single state.
+    single = torch.zeros_like(P[:1])
+    square = torch.cat([single, P]).tril()
+    return DiagonalAttention(A, B, square)
 
 
 def run(setup: Setup) -> dict[str, Result]:
     """Errors of the networks, of attention and of the best linear map, for each law of angles."""
     size = SIZES[setup.preset.name]
-    unit, rows, curves = OnStates(lambda: attention(setup, size)), [], []
+    unit = OnStates(partial(attention, setup, size))
+    rows = []
+    curves = []
     for mu in MUS:
         task = process(size, mu)
         bounds = [float(theory.recurrent_floor(t + 1, mu)) for t in range(size.n_points)]
+        mean_bound = float(np.mean(bounds[1:]))
         networks = []
         for seed in range(size.seeds):
-            network = OnStates(lambda mu=mu, seed=seed: trained(size, mu, seed))
-            networks.append(
-                models.point_errors(setup, f"{NETWORK} {seed} of {size}", task, network)
-            )
+            network = OnStates(partial(trained, size, mu, seed))
+            name = f"{NETWORK} {seed} of {size}"
+            networks.append(models.point_errors(setup, name, task, network))
         seen = models.point_errors(setup, f"unit of {size}", task, unit)
-        for name, seed, found in [
-            *((NETWORK, i, e) for i, e in enumerate(networks)),
-            (ATTENTION, 0, seen),
-        ]:
-            error = bootstrap(lambda each: each, models.scored(found))
-            row = {
-                "mu": mu,
-                "model": name,
-                "seed": seed,
-                "error": error.value,
-                "low": error.low,
-                "high": error.high,
-            }
-            rows.append({**row, BOUND: float(np.mean(bounds[1:]))})
-        lines = (
-            np.mean([each.values.mean(0) for each in networks], 0),
-            seen.values.mean(0),
-            bounds,
-        )
-        curves.append(np.stack([np.asarray(line) for line in lines]))
+        # A row for each network, and one for attention.
+        for seed, found in enumerate(networks):
+            row = {"mu": mu, "model": NETWORK, "seed": seed, **_mean(found)}
+            rows.append({**row, BOUND: mean_bound})
+        row = {"mu": mu, "model": ATTENTION, "seed": 0, **_mean(seen)}
+        rows.append({**row, BOUND: mean_bound})
+        # Errors by point: of networks the mean.
+        of_networks = np.mean([each.values.mean(0) for each in networks], 0)
+        curves.append(np.stack([of_networks, seen.values.mean(0), np.asarray(bounds)]))
     words = (
         f"over that of predicting 0, at points 2 to {size.n_points}; d = {size.d}; networks of "
         f"width {size.hidden} after {size.steps:,} steps of Adam; attention trained for mu = "
@@ -241,6 +240,12 @@ def run(setup: Setup) -> dict[str, Result]:
         "errors": table_of_rows(rows, words),
         "points": make_curve(np.stack(curves), axes, note=words),
     }
+
+
+def _mean(found: DataArray) -> dict[str, float]:
+    """The mean error of a model with its interval, as columns of a table."""
+    error = bootstrap(lambda each: each, models.scored(found))
+    return models.ends(error, "error")
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -254,53 +259,63 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "errors")
     if not rows:
         return (note("Nothing is measured."),)
-    networks = [row for row in rows if row["model"] == NETWORK]
-    alike = [row for row in networks if row["mu"] == UNIFORM]
-    seen = [row for row in rows if row["model"] == ATTENTION]
-    ratios = [
-        {key: row[key] / max(row[BOUND], LEAST) for key in ("error", "low", "high")}
-        for row in networks
-    ]
-    least = min(ratios, key=lambda one: one["error"])
+    networks = errors.rows_of(results, "errors", model=NETWORK)
+    alike = errors.rows_of(results, "errors", model=NETWORK, mu=UNIFORM)
+    seen = errors.rows_of(results, "errors", model=ATTENTION)
+    seen_uniform = errors.rows_of(results, "errors", model=ATTENTION, mu=UNIFORM)
+    blind = (
+        "linear recurrent networks do not predict, because each sequence has a matrix of its "
+        f"own: with uniform angles their error over that of predicting 0 is {_listed(alike)}."
+    )
+    sees = (
+        "attention predicts the same sequences: its error over that of predicting 0 is "
+        f"{_listed(seen[:1])}."
+    )
+    # The network that comes nearest to the bound, or goes furthest below it.
+    least = min(map(_over_bound, networks), key=attrgetter("value"))
+    below = (
+        "no linear map of the states has a smaller error than the closed form "
+        f"`theory.recurrent_floor`: errors of the networks are at least {least.value:.3g} "
+        "times as large."
+    )
     return (
-        statement(
-            "linear recurrent networks do not predict, because each sequence has a matrix of its "
-            f"own: with uniform angles their error over that of predicting 0 is {_listed(alike)}.",
-            BLIND,
-            *(errors.interval_of(row, "error") for row in alike),
-        ),
-        statement(
-            "attention predicts the same sequences: its error over that of predicting 0 is "
-            f"{_listed(seen[:1])}.",
-            SEES,
-            *(errors.interval_of(row, "error") for row in seen if row["mu"] == UNIFORM),
-        ),
-        statement(
-            "no linear map of the states has a smaller error than the closed form "
-            f"`theory.recurrent_floor`: errors of the networks are at least {least['error']:.3g} "
-            "times as large.",
-            BELOW,
-            errors.interval_of(least, "error"),
-            kind="formula",
-        ),
+        statement(blind, BLIND, *map(_error, alike)),
+        statement(sees, SEES, *map(_error, seen_uniform)),
+        statement(below, BELOW, least, kind="formula"),
         note(_small_angles(rows)),
     )
+
+
+def _error(row: Mapping[str, Any]) -> Interval:
+    return errors.interval_of(row, "error")
+
+
+def _over_bound(row: Mapping[str, Any]) -> Interval:
+    """The error of a network over that of the best linear map."""
+    error = _error(row)
+    bound = max(row[BOUND], LEAST)
+    return Interval(error.value / bound, error.low / bound, error.high / bound)
 
 
 def _small_angles(rows: Sequence[Mapping[str, Any]]) -> str:
     """What the remark does not say: on part of the circle a fixed linear map predicts."""
     parts = []
     for mu in MUS[1:]:
-        own = [row for row in rows if row["mu"] == mu]
-        networks = [row for row in own if row["model"] == NETWORK]
+        networks = []
+        seen = []
+        for row in rows:
+            if row["mu"] == mu:
+                of_kind = networks if row["model"] == NETWORK else seen
+                of_kind.append(row)
+        bound = (networks + seen)[0][BOUND]
         parts.append(
-            f"μ = {mu:g}: {_listed(networks)} (attention "
-            f"{_listed([row for row in own if row['model'] == ATTENTION])}; the best linear map "
-            f"for each length {own[0][BOUND]:.2g})"
+            f"μ = {mu:g}: {_listed(networks)} (attention {_listed(seen)}; the best linear map "
+            f"for each length {bound:.2g})"
         )
+    found = "; ".join(parts)
     return (
         "The remark needs angles that are spread over the circle. On [0, 2π / μ] a fixed linear "
-        f"map extrapolates, and no context is needed; errors of the networks: {'; '.join(parts)}."
+        f"map extrapolates, and no context is needed; errors of the networks: {found}."
     )
 
 
@@ -314,6 +329,11 @@ def compare(results: Results) -> DataFrame | None:
     return found if isinstance(found, DataFrame) else None
 
 
+def _by_scale(field: str) -> dict[str, str]:
+    """A number of `Size` at each scale."""
+    return {scale: f"{getattr(size, field):,}" for scale, size in SIZES.items()}
+
+
 WORK_AND_OURS = (
     Setting(
         "network",
@@ -321,11 +341,11 @@ WORK_AND_OURS = (
         "Remark 2",
         "linear recurrent, trained",
     ),
-    not_given("d", {scale: str(size.d) for scale, size in SIZES.items()}),
-    not_given("length of a sequence", {scale: str(size.n_points) for scale, size in SIZES.items()}),
-    not_given("width", {scale: str(size.hidden) for scale, size in SIZES.items()}),
-    not_given("steps", {scale: f"{size.steps:,}" for scale, size in SIZES.items()}),
-    not_given("batch", {scale: f"{size.batch:,}" for scale, size in SIZES.items()}),
+    not_given("d", _by_scale("d")),
+    not_given("length of a sequence", _by_scale("n_points")),
+    not_given("width", _by_scale("hidden")),
+    not_given("steps", _by_scale("steps")),
+    not_given("batch", _by_scale("batch")),
 )
 REMARK2_EXPERIMENT = Experiment(
     "autoregression.remark2",

@@ -70,15 +70,21 @@ def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int 
             transitions than coordinates.
     """
     _check(tokens, embedding)
-    half = check_size(len(tokens), embedding.shape[1], length)
-    halves = tokens[: 2 * half * length].reshape(2, half * length)
+    dim = embedding.shape[1]
+    half = check_size(len(tokens), dim, length)
+    used = tokens[: 2 * half * length]
+    halves = used.reshape(2, half * length)
     mixed = np.stack([_shuffled(part, seed, i) for i, part in enumerate(halves)])
-    shape = (2, half, length, embedding.shape[1])
-    vectors, others = (embedding[each].reshape(shape) for each in (halves, mixed))
-    after = vectors[1, :, 1:]
-    mean = vectors[0, :, 1:].mean((0, 1))
+    shape = (2, half, length, dim)
+    vectors = embedding[halves].reshape(shape)
+    others = embedding[mixed].reshape(shape)
+    first, second = vectors[:, :, 1:]
+    mean = first.mean((0, 1))
     return Fit(
-        *(_mean_square(error) for error in (_missed(vectors), _missed(others), after - mean, after))
+        text=_mean_square(_missed(vectors)),
+        shuffled=_mean_square(_missed(others)),
+        mean=_mean_square(second - mean),
+        zero=_mean_square(second),
     )
 
 
@@ -102,9 +108,12 @@ def _missed(
 ) -> Float[np.ndarray, "chunk transition dim"]:
     """What W of the first half leaves on the second."""
     d = vectors.shape[-1]
-    before, after = vectors[0, :, :-1].reshape(-1, d), vectors[0, :, 1:].reshape(-1, d)
-    transposed = np.linalg.lstsq(before, after, rcond=None)[0]
-    return vectors[1, :, 1:] - vectors[1, :, :-1] @ transposed
+    before = vectors[:, :, :-1]
+    after = vectors[:, :, 1:]
+    inputs = before[0].reshape(-1, d)
+    targets = after[0].reshape(-1, d)
+    transposed, *_ = np.linalg.lstsq(inputs, targets, rcond=None)
+    return after[1] - before[1] @ transposed
 
 
 def _mean_square(error: Float[np.ndarray, "chunk transition dim"]) -> Float[np.ndarray, " chunk"]:
@@ -137,7 +146,9 @@ class Sequences:
 
         Both are numbers of sequences, and the interval is over sequences.
         """
-        return over((self.text > EXACT).astype(float), (self.shuffled > EXACT).astype(float))
+        of_text = self.text > EXACT
+        of_shuffled = self.shuffled > EXACT
+        return over(of_text.astype(float), of_shuffled.astype(float))
 
     @property
     def disagreeing(self) -> int:
@@ -145,10 +156,11 @@ class Sequences:
 
         A token has two successors.
         """
-        of_text, of_shuffled = self.text > EXACT, self.shuffled > EXACT
-        return int(
-            (of_text != self.ambiguous).sum() + (of_shuffled != self.ambiguous_shuffled).sum()
-        )
+        of_text = self.text > EXACT
+        of_shuffled = self.shuffled > EXACT
+        wrong = of_text != self.ambiguous
+        wrong_shuffled = of_shuffled != self.ambiguous_shuffled
+        return int(wrong.sum() + wrong_shuffled.sum())
 
 
 def sequence_fits(
@@ -190,9 +202,14 @@ def sequence_fits(
             "text"
         )
     used = tokens[: n * length]
-    own, mixed = used.reshape(n, length), _shuffled(used, seed, 2).reshape(n, length)
+    own = used.reshape(n, length)
+    order = _shuffled(used, seed, 2)
+    mixed = order.reshape(n, length)
     return Sequences(
-        misfits(own, embedding), misfits(mixed, embedding), ambiguous(own), ambiguous(mixed)
+        text=misfits(own, embedding),
+        shuffled=misfits(mixed, embedding),
+        ambiguous=ambiguous(own),
+        ambiguous_shuffled=ambiguous(mixed),
     )
 
 
@@ -203,9 +220,12 @@ def misfits(sequences: np.ndarray, embedding: Embedding) -> Float[np.ndarray, " 
     """
     found = []
     for start in range(0, len(sequences), BATCH):
-        vectors = embedding[sequences[start : start + BATCH]]
-        before, after = vectors[:, :-1], vectors[:, 1:]
-        left = after - before @ (np.linalg.pinv(before, SINGULAR) @ after)
+        batch = sequences[start : start + BATCH]
+        vectors = embedding[batch]
+        before = vectors[:, :-1]
+        after = vectors[:, 1:]
+        transposed = np.linalg.pinv(before, SINGULAR) @ after
+        left = after - before @ transposed
         found.append(_mean_square(left))
     return np.concatenate(found)
 
@@ -216,9 +236,11 @@ def ambiguous(sequences: np.ndarray) -> Bool[np.ndarray, " sequence"]:
     >>> ambiguous(np.array([[1, 2, 1, 2], [1, 2, 1, 3]])).tolist()
     [False, True]
     """
-    before, after = sequences[:, :-1], sequences[:, 1:]
+    before = sequences[:, :-1]
+    after = sequences[:, 1:]
     same = before[:, :, None] == before[:, None]
-    return (same & (after[:, :, None] != after[:, None])).any((1, 2))
+    other = after[:, :, None] != after[:, None]
+    return (same & other).any((1, 2))
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -226,21 +248,28 @@ def ambiguous(sequences: np.ndarray) -> Bool[np.ndarray, " sequence"]:
 
 def over(a: Float[np.ndarray, " unit"], b: Float[np.ndarray, " unit"]) -> Interval:
     """Quotient of two means with its 95 % bootstrap interval over units; 0 / 0 is NaN."""
-    if not a.any() or not b.any():
-        return bootstrap(
-            lambda x, y: np.divide(x, y, out=np.full_like(x, np.nan), where=y != 0), a, b
-        )
-    return bootstrap(lambda x, y: x / y, a, b, positive=True)
+    if a.any() and b.any():
+        return bootstrap(lambda x, y: x / y, a, b, positive=True)
+
+    def quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        undefined = np.full_like(x, np.nan)
+        return np.divide(x, y, out=undefined, where=y != 0)
+
+    return bootstrap(quotient, a, b)
 
 
 def _shuffled(tokens: Tokens, seed: int, part: int) -> Tokens:
-    order = torch.randperm(len(tokens), generator=generator(seed, "autoregression/order", part))
+    draw = generator(seed, "autoregression/order", part)
+    order = torch.randperm(len(tokens), generator=draw)
     return tokens[order.numpy()]
 
 
 def _check(tokens: Tokens, embedding: Embedding) -> None:
-    if len(tokens) and not (tokens.min() >= 0 and tokens.max() < len(embedding)):
+    if not len(tokens):
+        return
+    least = tokens.min()
+    most = tokens.max()
+    if not (least >= 0 and most < len(embedding)):
         raise InputError(
-            f"tokens are rows 0 to {len(embedding) - 1} of the embedding, got {tokens.min()} to "
-            f"{tokens.max()}"
+            f"tokens are rows 0 to {len(embedding) - 1} of the embedding, got {least} to {most}"
         )

@@ -14,7 +14,7 @@ from icl_interp.figures.colours import BLUE, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Mark, Matrix, Note, Panel, Points, Rule
 from icl_interp.figures.text import markup, plain
 from icl_interp.results import Result
-from icl_interp.studies.autoregression.experiments.figure3 import PAIRED, UNITARY
+from icl_interp.studies.autoregression.experiments.figure3 import PAIRED, UNITARY, by_setting
 from icl_interp.studies.autoregression.experiments.models import FOUND
 
 LOWEST = 1e-12  # a loss below is drawn there: what is left is rounding
@@ -31,7 +31,11 @@ LOOKS = {UNITARY: (BLUE, "circle"), PAIRED: (ORANGE, "diamond")}
 def figure3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Two figures: weights as the paper shows them, and the end of every run by setting."""
     drawn = {}
-    laws = [law for law in LOOKS if all(f"{part}, {law}" in results for part in PARTS)]
+    laws = []
+    for law in LOOKS:
+        wanted = {f"{part}, {law}" for part in PARTS}
+        if wanted <= results.keys():
+            laws.append(law)
     if laws:
         drawn["figure3"] = _weights(results, laws)
     runs = rows_of(results, "runs")
@@ -48,8 +52,11 @@ def _weights(results: Mapping[str, Result], laws: list[str]) -> Drawing:
             found = results[f"{part}, {law}"]
             assert isinstance(found, DataArray)
             heading = markup("{}: {}", law, title) if part == "A" else title
-            panels.append(_matrix(heading, found, part))
-        note, _, _ = str(results[f"P, {law}"].attrs["note"]).partition(":")
+            panel = _matrix(heading, found, part)
+            panels.append(panel)
+        # What stands before the colon says which setting it is.
+        whole = str(results[f"P, {law}"].attrs["note"])
+        note, _, _ = whole.partition(":")
         notes.append(plain(note))
     below = (
         f"The run of least loss of each setting. {'. '.join(notes)}. p<sub>T</sub> is the weight "
@@ -61,9 +68,10 @@ def _weights(results: Mapping[str, Result], laws: list[str]) -> Drawing:
 
 
 def _matrix(title: str, found: DataArray, part: str) -> Panel:
-    rows, columns = (str(name) for name in found.dims)
+    rows, columns = map(str, found.dims)
     down, across = ("query", "token") if part == "P" else (rows, columns)
-    largest = float(np.abs(found.values).max()) or 1.0
+    sizes = np.abs(found.values)
+    largest = float(sizes.max()) or 1.0
     matrix = Matrix(
         found.values,
         found[rows].values.tolist(),
@@ -73,25 +81,27 @@ def _matrix(title: str, found: DataArray, part: str) -> Panel:
         bar="",
         hover=f"{down} {{row}}, {across} {{column}}: {{z:.3g}}",
     )
-    return Panel(title, Axis(across, labels=5), Axis(down, labels=5), [matrix])
+    x = Axis(across, labels=5)
+    y = Axis(down, labels=5)
+    return Panel(title, x, y, [matrix])
 
 
 def _runs(rows: list[dict]) -> Drawing:
-    settings = list(dict.fromkeys((row["law"], row["d"], row["H"]) for row in rows))
+    of_setting = by_setting(rows, "law", "d", "H")
     marks: list[Mark] = [Rule(y=FOUND, words="a minimum is found below")]
     names = {}
-    for i, setting in enumerate(settings):
+    for i, (setting, own) in enumerate(of_setting.items()):
         law, d, n_heads = setting
         names[float(i)] = f"d = {d}\nH = {n_heads}"
-        own = [row for row in rows if (row["law"], row["d"], row["H"]) == setting]
         ends = np.array([row["loss"] for row in own])
         places = i + np.linspace(-0.3, 0.3, len(own))
         held = np.isfinite(ends)  # the others diverged
         colour, symbol = LOOKS[law]
-        marks.append(Points(places[held], ends[held], name=law, colour=colour, symbol=symbol))
+        points = Points(places[held], ends[held], name=law, colour=colour, symbol=symbol)
         found = sum(row["found"] for row in own)
-        marks.append(Note(f"{found} of {len(own)}", x=i, at="top", colour=INK))
-    x = Axis("d coordinates, H heads", -0.5, len(settings) - 0.5, ticks=names)
+        count = Note(f"{found} of {len(own)}", x=i, at="top", colour=INK)
+        marks += [points, count]
+    x = Axis("d coordinates, H heads", -0.5, len(of_setting) - 0.5, ticks=names)
     y = Axis("loss over that of predicting 0", LOWEST / 3, 10, log=True, least=LOWEST)
     below = (
         "A mark is a random start. The numbers on top count the starts that find a minimum. "

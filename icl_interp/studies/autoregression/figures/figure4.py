@@ -32,7 +32,8 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
     unseen = rows_of(results, "unseen")
     if not isinstance(residuals, DataArray) or not unseen:
         return {}
-    panels = [_histogram(residuals.isel(embedding=0)), _errors(unseen)]
+    left = _histogram(residuals.isel(embedding=0))
+    right = _errors(unseen)
     counts = rows_of(results, "sequences")[0]
     below = (
         f"Left: sequences of 5 tokens that no W fits, {counts['text']:,} of "
@@ -41,40 +42,44 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         "and tested on the other half, with 95 % intervals over chunks."
     )
     title = "Processes fitted to text and to shuffled text"
-    return {"figure4": Drawing(title, below, panels, height=320)}
+    drawing = Drawing(title, below, [left, right], height=320)
+    return {"figure4": drawing}
 
 
 def _histogram(counts: DataArray) -> Panel:
     """Steps: each count holds across its bin."""
     places = counts["residual"].values
-    half = float(np.diff(places).min()) / 2
-    edges = np.stack([places - half, places + half], -1).ravel()
+    width = float(np.diff(places).min())
+    half = width / 2
+    ends = np.stack([places - half, places + half], -1)
+    edges = ends.ravel()
     marks: list[Mark] = []
     for order in ORDERS:
         name, colour, dash = LINES[order]
-        steps = np.repeat(counts.sel(order=order).values, 2)
-        marks.append(Line(edges, steps, name=name, colour=colour, dash=dash))
+        own = counts.sel(order=order).values
+        steps = np.repeat(own, 2)
+        line = Line(edges, steps, name=name, colour=colour, dash=dash)
+        marks.append(line)
     x = Axis("mean square residual", 0)
-    return Panel("A W for each sequence", x, Axis("sequences", 0), marks, width=1.0)
+    y = Axis("sequences", 0)
+    return Panel("A W for each sequence", x, y, marks, width=1.0)
 
 
 def _errors(found: list[dict]) -> Panel:
-    names = list(dict.fromkeys(str(row["embedding"]) for row in found))
+    of_rows = (str(row["embedding"]) for row in found)
+    names = list(dict.fromkeys(of_rows))
     marks: list[Mark] = []
     for k, (what, (colour, symbol)) in enumerate(LOOKS.items()):
         own = [row for row in found if row["what"] == what]
         error, low, high = columns_of(own, "error", "low", "high")
-        places = [names.index(str(row["embedding"])) + 0.18 * (k - 1) for row in own]
-        points = Points(
-            error,
-            places,
-            low,
-            high,
-            name="predicting 0" if what == "0" else f"{what}: error",
-            colour=colour,
-            symbol=symbol,
-            size=9,
-        )
+        # Marks of one embedding stand beside each other.
+        aside = 0.18 * (k - 1)
+        places = []
+        for row in own:
+            place = names.index(str(row["embedding"]))
+            places.append(place + aside)
+        label = "predicting 0" if what == "0" else f"{what}: error"
+        points = Points(error, places, low, high, name=label, colour=colour, symbol=symbol, size=9)
         marks.append(points)
     x = Axis("error over that of predicting the mean", holds=(1.0,))
     return Panel("One W, on unseen text", x, rows(names), marks)

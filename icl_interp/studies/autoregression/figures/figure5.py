@@ -37,16 +37,16 @@ def _layers(
     marks += _curve(rows, "layers", title, colour, "solid", "circle")
     # The numbers themselves are the ticks.
     (numbers,) = columns_of(rows, "number")
-    x = Axis(
-        "layers, or steps of gradient descent",
-        numbers.min() / 1.15,
-        numbers.max() * 1.15,
-        log=True,
-        ticks={number: f"{number:g}" for number in np.unique(numbers)},
-    )
+    ticks = {}
+    for number in np.unique(numbers):
+        ticks[number] = f"{number:g}"
+    least = numbers.min() / 1.15
+    most = numbers.max() * 1.15
+    x = Axis("layers, or steps of gradient descent", least, most, log=True, ticks=ticks)
     y = Axis("error over that of predicting 0", log=True, least=1e-12)
     heading = f"{title} against steps of gradient descent"
-    drawing = Drawing(heading, BELOW, [Panel(x=x, y=y, marks=marks)], height=340)
+    panel = Panel(x=x, y=y, marks=marks)
+    drawing = Drawing(heading, BELOW, [panel], height=340)
     return {name: drawing}
 
 

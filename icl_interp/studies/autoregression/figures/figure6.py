@@ -41,22 +41,30 @@ def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         return {}
     assert isinstance(encodings, DataArray)
     # The matrices share a scale.
-    others = masked(positions.sel(mu=list(MUS)))
-    largest = float(np.nanmax(np.abs(others.values)))
+    of_slow = positions.sel(mu=list(MUS))
+    others = masked(of_slow)
+    sizes = np.abs(others.values)
+    largest = float(np.nanmax(sizes))
     panels = []
     for mu in MUS:
         last = mu == MUS[-1]
-        panels.append(matrix_panel(f"P, μ = {mu:g}", others.sel(mu=mu), largest, bar=last))
-    panels.append(matrix_panel("cosine encodings", encodings, 1.0, bar=True))
+        panel = matrix_panel(f"P, μ = {mu:g}", others.sel(mu=mu), largest, bar=last)
+        panels.append(panel)
+    panel = matrix_panel("cosine encodings", encodings, 1.0, bar=True)
+    panels.append(panel)
     # So do the rows of the slow laws; that of uniform angles has its own.
     slow = longest.sel(mu=list(MUS)).isel(token=slice(None, -1))
     holds = (0.0, float(slow.values.min()), float(slow.values.max()))
     for mu in MUS:
-        panels.append(_longest_row(mu, slow.sel(mu=mu), holds))
-    panels.append(_longest_row(SHARP, longest.sel(mu=SHARP), (0.0,)))
+        panel = _longest_row(mu, slow.sel(mu=mu), holds)
+        panels.append(panel)
+    sharp = longest.sel(mu=SHARP)
+    panel = _longest_row(SHARP, sharp, (0.0,))
+    panels.append(panel)
     title = "Attention by position after gradient descent that stops early"
     columns = len(MUS) + 1
-    return {"figure6": Drawing(title, BELOW, panels, height=200, columns=columns)}
+    drawing = Drawing(title, BELOW, panels, height=200, columns=columns)
+    return {"figure6": drawing}
 
 
 def masked(positions: DataArray) -> DataArray:
@@ -79,7 +87,9 @@ def matrix_panel(title: str, found: DataArray, largest: float, bar: bool) -> Pan
         bar="" if bar else None,
         hover=f"{down} {{row}}, {across} {{column}}: {{z:.3g}}",
     )
-    return Panel(title, Axis(across, labels=5), Axis(down, labels=5), [matrix])
+    x = Axis(across, labels=5)
+    y = Axis(down, labels=5)
+    return Panel(title, x, y, [matrix])
 
 
 def _longest_row(mu: float, found: DataArray, holds: tuple[float, ...]) -> Panel:
@@ -87,7 +97,8 @@ def _longest_row(mu: float, found: DataArray, holds: tuple[float, ...]) -> Panel
     marks: list[Mark] = []
     for line, (colour, dash) in LINES.items():
         values = found.sel(line=line).values
-        marks.append(Line(tokens, values, name=NAMES[line], colour=colour, dash=dash))
+        mark = Line(tokens, values, name=NAMES[line], colour=colour, dash=dash)
+        marks.append(mark)
     x = Axis("token", 0, found.sizes["token"] + 1)
     y = Axis("weight of the token" if mu == MUS[0] else "", holds=holds)
     return Panel(f"longest row, μ = {mu:g}", x, y, marks)

@@ -29,13 +29,17 @@ def figure7(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
     A drawing each for the layer without a norm and for that with a norm on its output.
     """
     title = "Error against the number of heads"
-    names = {key: model.name for key, model in MODELS.items()}
-    normed = {key: model.name for key, model in NORMED_MODELS.items()}
-    found = {
-        "figure7": _of_layer(results, "", title, names),
-        "figure7_norm": _of_layer(results, "normed ", f"{title}, LayerNorm on the output", normed),
-    }
-    return {name: drawing for name, drawing in found.items() if drawing is not None}
+    layers = (
+        ("figure7", "", title, MODELS),
+        ("figure7_norm", "normed ", f"{title}, LayerNorm on the output", NORMED_MODELS),
+    )
+    drawings = {}
+    for name, prefix, heading, its in layers:
+        names = {key: model.name for key, model in its.items()}
+        drawing = _of_layer(results, prefix, heading, names)
+        if drawing is not None:
+            drawings[name] = drawing
+    return drawings
 
 
 def _of_layer(
@@ -57,8 +61,9 @@ def _of_layer(
     if not rows or not isinstance(points, DataArray):
         return None
     heads = sorted({row["heads"] for row in rows})
-    panels = [_by_heads(rows, heads), _by_point(points, heads, names)]
-    return Drawing(title, BELOW, panels, height=360)
+    left = _by_heads(rows, heads)
+    right = _by_point(points, heads, names)
+    return Drawing(title, BELOW, [left, right], height=360)
 
 
 def _by_heads(rows: list[dict], heads: list[int]) -> Panel:
@@ -67,10 +72,17 @@ def _by_heads(rows: list[dict], heads: list[int]) -> Panel:
         own = [row for row in rows if row["states"] == name]
         count, error, low, high = columns_of(own, "heads", "error", "low", "high")
         counts = np.unique(count)
-        means = [error[count == one].mean() for one in counts]
-        marks.append(Line(counts, means, name=name, colour=colour))
-        marks.append(Points(count, error, low, high, name, colour, listed=False))
-    ticks = {float(count): str(count) for count in heads}
+        # Seeds with as many heads have one mean.
+        means = []
+        for one in counts:
+            here = count == one
+            means.append(error[here].mean())
+        line = Line(counts, means, name=name, colour=colour)
+        points = Points(count, error, low, high, name, colour, listed=False)
+        marks += [line, points]
+    ticks = {}
+    for count in heads:
+        ticks[float(count)] = str(count)
     x = Axis("heads", heads[0] / 1.3, heads[-1] * 1.3, log=True, ticks=ticks)
     y = Axis("error over that of predicting 0", 0, holds=(1.04,))
     return Panel("All points but the first", x, y, marks)
@@ -88,7 +100,9 @@ def _by_point(
                 continue
             words = f"{name}, {count} head{'s' * (count > 1)}"
             values = points.sel(model=model).values
-            marks.append(Line(places, values, name=words, colour=COLOURS[name], dash=dash))
+            line = Line(places, values, name=words, colour=COLOURS[name], dash=dash)
+            marks.append(line)
     # At the second point a layer may do worse than predicting 0.
+    x = Axis("point of the prompt")
     y = Axis("", 0, holds=(1.04,))
-    return Panel("By point: fewest and most heads", Axis("point of the prompt"), y, marks)
+    return Panel("By point: fewest and most heads", x, y, marks)

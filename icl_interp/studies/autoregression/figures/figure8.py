@@ -22,14 +22,19 @@ def figure8(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         return {}
     panels = []
     for row in rows:
+        heads = f"{row['heads']} heads"
         for when in WHEN:
-            found = results[f"{when}, {row['heads']} heads"]
+            found = results[f"{when}, {heads}"]
             assert isinstance(found, DataArray)
-            title = f"{row['heads']} heads, {when}: {row[when]:.2f}"
-            panels.append(_alike(found, title, bar=row is rows[-1] and when == WHEN[-1]))
-        parts = results.get(f"coordinates, {row['heads']} heads")
-        if isinstance(parts, DataArray):  # results of earlier versions have none
-            panels.append(_coordinates(parts, f"{row['heads']} heads: coordinates"))
+            title = f"{heads}, {when}: {row[when]:.2f}"
+            last = row is rows[-1] and when == WHEN[-1]
+            panel = _alike(found, title, bar=last)
+            panels.append(panel)
+        # Results of earlier versions have no coordinates.
+        parts = results.get(f"coordinates, {heads}")
+        if isinstance(parts, DataArray):
+            panel = _coordinates(parts, f"{heads}: coordinates")
+            panels.append(panel)
     near = ", ".join(f"{row['random heads']:.2g} for {row['heads']} heads" for row in rows)
     below = (
         "|cosine| between the tensors V ⊗ QK of two heads, and its mean over pairs of different "
@@ -44,7 +49,8 @@ def figure8(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
             ", after training; the second half of the coordinates is the second copy of the state."
         )
     title = "How alike heads are before and after training"
-    return {"figure8": Drawing(title, below, panels, height=250, columns=columns)}
+    drawing = Drawing(title, below, panels, height=250, columns=columns)
+    return {"figure8": drawing}
 
 
 def _coordinates(found: DataArray, title: str) -> Panel:
@@ -60,7 +66,9 @@ def _coordinates(found: DataArray, title: str) -> Panel:
         bar="",
         hover="head {row}, coordinate {column}: {z:.3g}",
     )
-    return Panel(title, Axis("coordinate", labels=5), Axis("head", labels=5), [matrix])
+    x = Axis("coordinate", labels=5)
+    y = Axis("head", labels=5)
+    return Panel(title, x, y, [matrix])
 
 
 def _alike(found: DataArray, title: str, bar: bool) -> Panel:
@@ -76,4 +84,6 @@ def _alike(found: DataArray, title: str, bar: bool) -> Panel:
         bar="" if bar else None,
         hover="head {row}, head {column}: {z:.3g}",
     )
-    return Panel(title, Axis("head", labels=5), Axis("head", labels=5), [matrix])
+    x = Axis("head", labels=5)
+    y = Axis("head", labels=5)
+    return Panel(title, x, y, [matrix])

@@ -31,10 +31,15 @@ def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
     points = results.get("points")
     if not found or not isinstance(points, DataArray):
         return {}
-    there = {row["model"] for row in found}
-    names = [kind for kind in CHANGES if kind in there]
-    panels = [_by_model(found, names), _by_point(points, names)]
-    return {"figure9": Drawing("With and without softmax and MLP", BELOW, panels, height=320)}
+    names = []
+    for kind in CHANGES:
+        if rows_of(results, "errors", model=kind):
+            names.append(kind)
+    left = _by_model(found, names)
+    right = _by_point(points, names)
+    title = "With and without softmax and MLP"
+    drawing = Drawing(title, BELOW, [left, right], height=320)
+    return {"figure9": drawing}
 
 
 def _by_model(found: list[dict], names: list[str]) -> Panel:
@@ -43,16 +48,10 @@ def _by_model(found: list[dict], names: list[str]) -> Panel:
         own = [row for row in found if row["model"] == name]
         error, low, high = columns_of(own, "error", "low", "high")
         colour, dash = _look(name)
+        symbol = "circle" if dash == "solid" else "diamond"
+        places = np.full(len(own), i)
         points = Points(
-            error,
-            np.full(len(own), i),
-            low,
-            high,
-            name=name,
-            colour=colour,
-            symbol="circle" if dash == "solid" else "diamond",
-            size=9,
-            listed=False,
+            error, places, low, high, name=name, colour=colour, symbol=symbol, size=9, listed=False
         )
         marks.append(points)
     x = Axis(ERROR, log=True, least=1e-12, holds=(1.0,))
@@ -60,18 +59,22 @@ def _by_model(found: list[dict], names: list[str]) -> Panel:
 
 
 def _by_point(points: DataArray, names: list[str]) -> Panel:
+    places = points["point"].values
     marks: list[Mark] = []
     for name in names:
         model = MODELS[name, 0].name
         if model in points.indexes["model"]:
             colour, dash = _look(name)
             values = points.sel(model=model).values
-            marks.append(Line(points["point"].values, values, name=name, colour=colour, dash=dash))
+            line = Line(places, values, name=name, colour=colour, dash=dash)
+            marks.append(line)
+    x = Axis("point of the prompt")
     y = Axis(ERROR, log=True, least=1e-12)
-    return Panel("By point", Axis("point of the prompt"), y, marks)
+    return Panel("By point", x, y, marks)
 
 
 def _look(name: str) -> tuple[str, str]:
     """Colour by score function, dash by MLP."""
     colour = BLUE if name in (LINEAR, LINEAR_MLP) else ORANGE
-    return colour, "dash" if "MLP" in name else "solid"
+    dash = "dash" if "MLP" in name else "solid"
+    return colour, dash

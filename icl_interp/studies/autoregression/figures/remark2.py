@@ -30,6 +30,7 @@ def remark2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         return {}
     later = points.isel(point=slice(1, None))
     places = later["point"].values
+    x = Axis("point of the prompt")
     y = Axis("error over that of predicting 0", LOWEST / 2, 5.0, log=True, least=LOWEST)
     panels = []
     # A line for each predictor; an error below the axis stands at its end.
@@ -37,13 +38,16 @@ def remark2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         marks: list[Mark] = []
         for name, (colour, dash) in LINES.items():
             values = later.sel(mu=mu, model=name).values
-            marks.append(Line(places, values, name=name, colour=colour, dash=dash))
+            line = Line(places, values, name=name, colour=colour, dash=dash)
+            marks.append(line)
         title = "uniform angles" if mu == UNIFORM else f"angles to 2π / {mu:g}"
-        panels.append(Panel(title, Axis("point of the prompt"), y, marks))
+        panel = Panel(title, x, y, marks)
+        panels.append(panel)
     below = (
         "Mean over networks; each is trained on the law that it is tested on, attention on uniform "
         "angles only. The best linear map of the states is a closed form; what is below "
         f"{LOWEST:g} is drawn there."
     )
     title = "A linear recurrent network and attention on the same sequences"
-    return {"remark2": Drawing(title, below, panels, height=340, same_y=True)}
+    drawing = Drawing(title, below, panels, height=340, same_y=True)
+    return {"remark2": drawing}

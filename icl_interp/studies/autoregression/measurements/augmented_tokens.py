@@ -31,15 +31,14 @@ from icl_interp.studies.autoregression.measurements.maps import TINY, needs_path
 from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, in_use
 from icl_interp.studies.autoregression.measurements.unit import Shift, outputs
 
-POSITIONS, LEMMA, OWN = (
-    "by position",
-    "by position, own token and the one before",
-    "by position, own token alone",
-)
+POSITIONS = "by position"
+LEMMA = "by position, own token and the one before"
+OWN = "by position, own token alone"
 ARMS = (POSITIONS, LEMMA, OWN)
 INTACT = "as it is"
 NUMBERS = ("moved", "error", "share")
-BEFORE, ALIKE = "weight at the token before", "alike in all prompts"
+BEFORE = "weight at the token before"
+ALIKE = "alike in all prompts"
 Pattern = Float[Tensor, "head query key"]
 
 
@@ -67,21 +66,22 @@ def needs_layers_on_states(facts: Facts) -> str | None:
 def mean_pattern(lab: Lab, prompts: Prompts, layer: int) -> tuple[Pattern, Pattern]:
     """A layer's pattern: its mean over prompts, and the mean of its square."""
     results = probe(lab.model, prompts, [AttentionPattern()], lab.encoding)
-    mean, std = (
-        torch.from_numpy(results[f"attention_pattern.{name}"].sel(layer=layer).values.copy())
-        for name in ("weight", "std")
-    )
+    found = []
+    for name in ("weight", "std"):
+        of_layer = results[f"attention_pattern.{name}"].sel(layer=layer)
+        found.append(torch.from_numpy(of_layer.values.copy()))
+    mean, std = found
     return mean, mean.square() + std.square()
 
 
 def cut(pattern: Pattern) -> dict[str, Pattern]:
     """The mean pattern in each of `ARMS`."""
     n = pattern.shape[-1]
-    own, one_before = (
-        torch.eye(n, dtype=pattern.dtype),
-        torch.diag(torch.ones(n - 1, dtype=pattern.dtype), -1),
-    )
-    return {POSITIONS: pattern, LEMMA: pattern * (own + one_before), OWN: pattern * own}
+    own = torch.eye(n, dtype=pattern.dtype)
+    ones = torch.ones(n - 1, dtype=pattern.dtype)
+    one_before = torch.diag(ones, -1)
+    named = own + one_before
+    return {POSITIONS: pattern, LEMMA: pattern * named, OWN: pattern * own}
 
 
 @measurement("autoregression/first layer", version=2, needs=(in_use,))
@@ -93,18 +93,23 @@ def first_layer(lab: Lab, parts: DataFrame) -> DataArray:
     of the model's own predictions. At each scored point, means over two prompts of a unit.
     """
     layer = first_layer_in_use(parts)
-    prompts, first = lab.few, lab.task.n_determining
+    prompts = lab.few
+    first = lab.task.n_determining
     mean, _ = mean_pattern(lab, prompts, layer)
     truth = prompts.ys[:, first:]
     before = outputs(lab.model, lab, prompts)[:, first:]
-    size, own = (one.var(0, unbiased=False).sum(-1).clamp(min=TINY) for one in (truth, before))
+    of_truth = _variance(truth)
+    of_model = _variance(before)
+    predicted = [before]
+    for pattern in cut(mean).values():
+        predicted.append(_predictions(lab, layer, pattern)[:, first:])
+    # The rows of an arm are those of `NUMBERS`.
     rows = []
-    for pattern in (None, *cut(mean).values()):
-        after = before if pattern is None else _predictions(lab, layer, pattern)[:, first:]
-        numbers = ((after - before, size), (after - truth, size), (after - before, own))
-        rows.append(
-            [lab.by_unit(number.square().sum(-1) / over, prompts).T for number, over in numbers]
-        )
+    for after in predicted:
+        change = (after - before).square().sum(-1)
+        error = (after - truth).square().sum(-1)
+        shares = (change / of_truth, error / of_truth, change / of_model)
+        rows.append([lab.by_unit(share, prompts).T for share in shares])
     points = tuple(range(first, prompts.n_points))
     axes = {
         "arm": (INTACT, *ARMS),
@@ -124,17 +129,24 @@ def first_pattern(lab: Lab, parts: DataFrame) -> DataArray:
     squares, 1 where the pattern is made of positions alone.
     """
     layer = first_layer_in_use(parts)
-    mean, square = (part[:, 1:] for part in mean_pattern(lab, lab.few, layer))
-    there = (
-        mean.diagonal(0, 1, 2).square().sum(-1)
-    )  # row t - 1 is the query t, column t - 1 the token before it
-    of_mean, of_all = mean.square().sum((1, 2)), square.sum((1, 2))
-    values = torch.stack([there / of_mean.clamp(min=TINY), of_mean / of_all.clamp(min=TINY)], -1)
-    axes = {
-        "head": tuple(f"{layer}.{h}" for h in range(lab.model.cfg.n_heads)),
-        "number": (BEFORE, ALIKE),
-    }
+    mean, square = mean_pattern(lab, lab.few, layer)
+    mean = mean[:, 1:]
+    # Row t - 1 is the query t, and column t - 1 the token before it.
+    there = mean.diagonal(0, 1, 2).square().sum(-1)
+    of_mean = mean.square().sum((1, 2))
+    of_all = square[:, 1:].sum((1, 2))
+    before = there / of_mean.clamp(min=TINY)
+    alike = of_mean / of_all.clamp(min=TINY)
+    values = torch.stack([before, alike], -1)
+    heads = tuple(f"{layer}.{h}" for h in range(lab.model.cfg.n_heads))
+    axes = {"head": heads, "number": (BEFORE, ALIKE)}
     return make_array(values.numpy(), axes)
+
+
+def _variance(states: Float[Tensor, "batch point target"]) -> Float[Tensor, " point"]:
+    """The variance over prompts, summed over coordinates; never 0, as it divides."""
+    of_each = states.var(0, unbiased=False)
+    return of_each.sum(-1).clamp(min=TINY)
 
 
 def _predictions(lab: Lab, layer: int, pattern: Pattern) -> Float[Tensor, "batch point target"]:
@@ -142,7 +154,9 @@ def _predictions(lab: Lab, layer: int, pattern: Pattern) -> Float[Tensor, "batch
 
     What the layer writes keeps its mean.
     """
-    model, prompts, name = lab.model, lab.few, f"blocks.{layer}.hook_attn_out"
+    model = lab.model
+    prompts = lab.few
+    name = f"blocks.{layer}.hook_attn_out"
     put = PutMeanPattern(f"blocks.{layer}.attn.hook_pattern", pattern)
     tokens = lab.tokens(prompts)
     before = mean_activations(model, tokens, [name])[name]

@@ -60,27 +60,29 @@ def layers_left(facts: Facts, parts: DataFrame | None = None) -> int:
             Where none is left but the first one, what follows it must be made elsewhere, and all
             are counted.
     """
-    first, n_layers = facts.encoding == "states", facts.config.n_layers
+    n_makers = int(facts.encoding == "states")
+    every = facts.config.n_layers - n_makers
     if parts is None:
-        return n_layers - first
-    left = layers_in_use(parts) - first
-    return n_layers - first if left < 1 and first_layer_in_use(parts) == 0 else left
+        return every
+    left = layers_in_use(parts) - n_makers
+    if left < 1 and first_layer_in_use(parts) == 0:
+        return every
+    return left
 
 
 def needs_layers_for_steps(facts: Facts) -> str | None:
     """Why there are no layers whose number steps could be compared with."""
     if reason := needs_paths(facts):
         return reason
-    if layers_left(facts) < 1:
+    left = layers_left(facts)
+    most = max(STEPS[:16])
+    if left < 1:
         return (
             "The claim is about layers after the one that makes augmented tokens; this model has "
             "one layer"
         )
-    if layers_left(facts) > max(STEPS[:16]):
-        return (
-            f"The claim is about at most {max(STEPS[:16])} layers that take steps; this model has "
-            f"{layers_left(facts)}"
-        )
+    if left > most:
+        return f"The claim is about at most {most} layers that take steps; this model has {left}"
     if facts.config.attention_dir != "causal":
         return (
             "The claim is about causal attention, since otherwise the token after a state shows "
@@ -91,7 +93,8 @@ def needs_layers_for_steps(facts: Facts) -> str | None:
 
 def late(n_points: int) -> range:
     """The last quarter of the points, counted from 0; the last one at least."""
-    return range(min(math.ceil((1 - LATE) * n_points), n_points - 1), n_points)
+    start = math.ceil((1 - LATE) * n_points)
+    return range(min(start, n_points - 1), n_points)
 
 
 class Path:
@@ -104,11 +107,14 @@ class Path:
     """
 
     def __init__(self, states: States) -> None:
-        before, after = states[:, :-1], states[:, 1:]
-        self.curvatures, basis = torch.linalg.eigh(before.mT @ before.conj())
-        rounding = SINGULAR * self.curvatures.amax(-1, keepdim=True)
-        self.curvatures = self.curvatures.where(self.curvatures > rounding, 0.0)
-        crossed, query = after.mT @ before.conj() @ basis, basis.mH @ states[:, -1, :, None]
+        before = states[:, :-1]
+        after = states[:, 1:]
+        gram = before.mT @ before.conj()
+        curvatures, basis = torch.linalg.eigh(gram)
+        rounding = SINGULAR * curvatures.amax(-1, keepdim=True)
+        self.curvatures = curvatures.where(curvatures > rounding, 0.0)
+        crossed = after.mT @ before.conj() @ basis
+        query = basis.mH @ states[:, -1, :, None]
         self.parts = crossed * query.mT  # (batch, dim, direction)
 
     def descended(self, sizes: Float[Tensor, " size"], n_steps: int) -> Tensor:
@@ -118,9 +124,9 @@ class Path:
         solution.
         """
         g = self.curvatures[..., None]
-        share = torch.where(
-            g > 0, (1 - (1 - sizes * g) ** n_steps) / g.clamp(min=TINY), sizes * n_steps
-        )
+        curved = (1 - (1 - sizes * g) ** n_steps) / g.clamp(min=TINY)
+        flat = sizes * n_steps
+        share = torch.where(g > 0, curved, flat)
         return self.parts @ share.to(self.parts.dtype)
 
 
@@ -128,11 +134,14 @@ def _states(
     task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_heads: int
 ) -> States:
     real = xs[..., : task.state_dim].double()
-    return complex_states(real) if commute(task) and n_heads > 1 else real
+    if commute(task) and n_heads > 1:
+        return complex_states(real)
+    return real
 
 
 def _errors(prediction: Tensor, truth: Tensor) -> Float[Tensor, " batch"]:
-    return (prediction - truth).abs().square().sum(-1)
+    gap = prediction - truth
+    return gap.abs().square().sum(-1)
 
 
 @functools.lru_cache(64)
@@ -146,18 +155,25 @@ def best_sizes(task: AutoregressiveProcess, n_heads: int, seed: int) -> dict[int
         n_heads: of a layer of the model.
         seed: of the sample.
     """
-    prompts = task.sample(
-        N_FITTED, generator(seed, "autoregression/step sizes"), dtype=torch.float64
-    )
-    states, truth = (_states(task, one, n_heads) for one in (prompts.xs, prompts.ys))
+    draw = generator(seed, "autoregression/step sizes")
+    prompts = task.sample(N_FITTED, draw, dtype=torch.float64)
+    states = _states(task, prompts.xs, n_heads)
+    truth = _states(task, prompts.ys, n_heads)
     paths = {t: Path(states[:, : t + 1]) for t in late(prompts.n_points)}
-    sizes = SIZES / torch.stack([path.curvatures.amax() for path in paths.values()]).amax()
-    found = {}
+    largest = [path.curvatures.amax() for path in paths.values()]
+    sizes = SIZES / torch.stack(largest).amax()
+    best = {}
     for n_steps in STEPS:
-        gaps = [path.descended(sizes, n_steps) - truth[:, t, :, None] for t, path in paths.items()]
-        errors = torch.stack([gap.abs().square().sum(1).mean(0) for gap in gaps]).mean(0)
-        found[n_steps] = float(sizes[errors.nan_to_num(nan=torch.inf).argmin()])
-    return found
+        of_points = []
+        for t, path in paths.items():
+            gap = path.descended(sizes, n_steps) - truth[:, t, :, None]
+            squares = gap.abs().square().sum(1)
+            of_points.append(squares.mean(0))
+        errors = torch.stack(of_points).mean(0)
+        # Sizes with which descent overflows are never the best ones.
+        at = errors.nan_to_num(nan=torch.inf).argmin()
+        best[n_steps] = float(sizes[at])
+    return best
 
 
 @measurement("autoregression/descent", version=2, needs=(in_use,))
@@ -166,25 +182,33 @@ def descent(lab: Lab, parts: DataFrame) -> DataArray:
 
     Who: the model; "k" for k steps of gradient descent; least squares, where descent ends.
     """
-    task, prompts = process_of(lab), lab.few
+    task = process_of(lab)
+    prompts = lab.few
     n_heads = heads_in_use(parts)
     sizes = best_sizes(task, n_heads, lab.seed)
-    states, truth = (_states(task, one, n_heads) for one in (prompts.xs, prompts.ys))
+    states = _states(task, prompts.xs, n_heads)
+    truth = _states(task, prompts.ys, n_heads)
     points = late(prompts.n_points)
-    said = (
-        lab.predict(prompts).double().cpu()[:, points.start :]
-        - prompts.ys[:, points.start :].double()
-    )
-    rows = {MODEL: list((said.square().sum(-1) / task.tiles).unbind(1)), SQUARES: []}
-    rows |= {str(n_steps): [] for n_steps in STEPS}
+    # The model predicts a state in each of its copies, of which the error is that of one.
+    predicted = lab.predict(prompts).double().cpu()
+    missed = predicted[:, points.start :] - prompts.ys[:, points.start :].double()
+    of_model = missed.square().sum(-1) / task.tiles
+    rows = {MODEL: list(of_model.unbind(1)), SQUARES: []}
+    for n_steps in STEPS:
+        rows[str(n_steps)] = []
+    # Descent and least squares see the path up to the point.
     for t in points:
-        path = Path(states[:, : t + 1])
-        rows[SQUARES].append(_errors(solved(states[:, : t + 1], states[:, t]), truth[:, t]))
+        seen = states[:, : t + 1]
+        path = Path(seen)
+        squares = solved(seen, states[:, t])
+        rows[SQUARES].append(_errors(squares, truth[:, t]))
         for n_steps, size in sizes.items():
-            after = path.descended(torch.tensor([size]).double(), n_steps)[..., 0]
+            one_size = torch.tensor([size]).double()
+            after = path.descended(one_size, n_steps)[..., 0]
             rows[str(n_steps)].append(_errors(after, truth[:, t]))
     axes = {"who": tuple(rows), "point": tuple(points), "unit": tuple(range(lab.n_units))}
-    values = torch.stack([torch.stack(row, 1) for row in rows.values()], 1)
+    table = [torch.stack(row, 1) for row in rows.values()]
+    values = torch.stack(table, 1)
     note = (
         f"{len(prompts)} prompts, the last {len(points)} of {prompts.n_points} points; step sizes "
         f"from {N_FITTED}"

@@ -18,10 +18,14 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
     The product is sum_i a_hi b_h'i, without a conjugate, as it stands in A B^T = I / p_T. Its
     absolute value does not change where a_h is multiplied by a number c, and b_h by 1 / c.
     """
-    keys, values = (
-        one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found
-    )
-    return (keys @ values.mT).abs()
+    units = []
+    for rows in found:
+        squares = rows.abs().square().sum(1, keepdim=True)
+        lengths = squares.sqrt().clamp(min=1e-300)
+        units.append(rows / lengths)
+    keys, values = units
+    products = keys @ values.mT
+    return products.abs()
 
 
 def distinct(real: Heads) -> Heads:
@@ -30,24 +34,29 @@ def distinct(real: Heads) -> Heads:
     Those that weigh alike are one head, which writes the sum.
     """
     rows = torch.view_as_real(real.keys).flatten(1)
-    factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
-    keys = torch.stack([real.keys[group[0]] for group in alike])
-    values = torch.stack(
-        [
-            torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)])
-            for g in alike
-        ]
-    )
+    factors = parts.factors(rows, scaled=True)
+    alike = parts.groups(rows, scaled=True)
+    firsts = [group[0] for group in alike]
+    keys = torch.stack([real.keys[first] for first in firsts])
+    sums = []
+    for group in alike:
+        members = list(group)
+        # The weights of all members are multiples of those of the first one.
+        multiples = factors[members, members[0]].to(real.values)
+        sums.append(torch.einsum("h,hi->i", multiples, real.values[members]))
+    values = torch.stack(sums)
     # What is left of a sum that takes itself off is rounding of its parts.
-    whole = (real.keys.norm(dim=1) * real.values.norm(dim=1)).max()
-    writes = keys.norm(dim=1) * values.norm(dim=1) > NULL * whole
+    sizes = real.keys.norm(dim=1) * real.values.norm(dim=1)
+    writes = keys.norm(dim=1) * values.norm(dim=1) > NULL * sizes.max()
     return Heads(keys[writes], values[writes])
 
 
 def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:
     """The largest entry off the diagonal."""
     n = matrix.shape[-1]
-    return matrix.masked_fill(torch.eye(n, dtype=torch.bool), 0.0).amax((-2, -1))
+    diagonal = torch.eye(n, dtype=torch.bool)
+    others = matrix.masked_fill(diagonal, 0.0)
+    return others.amax((-2, -1))
 
 
 def random_largest(n_heads: int, dim: int) -> Float[Tensor, " draw"]:
@@ -59,5 +68,7 @@ def random_largest(n_heads: int, dim: int) -> Float[Tensor, " draw"]:
     """
     draw = generator(0, "autoregression/random heads")
     a, b = torch.randn(2, N_RANDOM, n_heads, dim, generator=draw, dtype=torch.float64)
-    a, b = (torch.nn.functional.normalize(one, dim=-1) for one in (a, b))
-    return largest((a @ b.mT).abs())
+    a = torch.nn.functional.normalize(a, dim=-1)
+    b = torch.nn.functional.normalize(b, dim=-1)
+    products = a @ b.mT
+    return largest(products.abs())

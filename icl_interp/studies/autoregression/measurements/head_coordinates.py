@@ -34,7 +34,8 @@ from icl_interp.studies.autoregression.measurements.parts import patterns
 from icl_interp.studies.autoregression.measurements.unit import process_in, process_of
 
 Forms = Float[Tensor, "*draw head row column"]
-TILED, FOLDED = "of tokens", "of states, copies added up"
+TILED = "of tokens"
+FOLDED = "of states, copies added up"
 ROUNDING = 1e-12  # of a mutual information in float64: what is below is 0
 
 
@@ -58,7 +59,9 @@ def attention_to(forms: Forms) -> Float[Tensor, "*draw head coordinate"]:
     It is NaN for a head that is 0.
     """
     squares = forms.square()
-    parts = (squares.sum(-1) + squares.sum(-2)) / 2
+    rows = squares.sum(-1)
+    columns = squares.sum(-2)
+    parts = (rows + columns) / 2
     return parts / parts.sum(-1, keepdim=True)
 
 
@@ -73,7 +76,9 @@ def divided(parts: Float[Tensor, "*draw head coordinate"]) -> Float[Tensor, "*dr
     n_heads, n_coordinates = parts.shape[-2:]
     mean = parts.mean(-2, keepdim=True)
     ratio = torch.where(parts > 0, parts / mean, 1.0)
-    found = (parts * ratio.log()).sum(-1).mean(-1) / math.log(min(n_heads, n_coordinates))
+    information = (parts * ratio.log()).sum(-1).mean(-1)
+    most = math.log(min(n_heads, n_coordinates))
+    found = information / most
     # Heads that attend alike leave a rest of rounding; so do random heads of equal singular
     # values, and the ratio of two such rests would be any number.
     return torch.where(found <= ROUNDING, 0.0, found)
@@ -84,24 +89,28 @@ def folded(forms: Forms, tiles: int) -> Float[Tensor, "*draw head coordinate coo
 
     The predictions are the same, since all copies are alike.
     """
-    n = forms.shape[-1] // tiles
-    return forms.unflatten(-1, (tiles, n)).unflatten(-3, (tiles, n)).sum((-4, -2))
+    shape = (tiles, forms.shape[-1] // tiles)
+    columns = forms.unflatten(-1, shape)
+    both = columns.unflatten(-3, shape)
+    return both.sum((-4, -2))
 
 
 def different(lab: Lab) -> Heads:
     """The lab's different heads, in the coordinates of tokens."""
-    return different_heads(lab.model, patterns(lab, 0))
+    seen = patterns(lab, 0)
+    return different_heads(lab.model, seen)
 
 
 @measurement("autoregression/coordinates", version=2)
 def coordinates(lab: Lab) -> DataArray:
     """`attention_to` of each different head: (head, coordinate of states, copies added up)."""
     heads = different(lab)
-    parts = attention_to(folded(heads.forms, process_of(lab).tiles))
-    axes = {
-        "head": tuple(f"0.{h}" for h in heads.first),
-        "coordinate": tuple(range(parts.shape[1])),
-    }
+    tiles = process_of(lab).tiles
+    forms = folded(heads.forms, tiles)
+    parts = attention_to(forms)
+    names = tuple(f"0.{h}" for h in heads.first)
+    places = tuple(range(parts.shape[1]))
+    axes = {"head": names, "coordinate": places}
     return make_array(parts.numpy(), axes)
 
 
@@ -113,15 +122,17 @@ def division(lab: Lab) -> DataArray:
 
     The first "draw", -1, is the model itself.
     """
-    forms = different(lab).forms
+    tiled = different(lab).forms
+    of_states = folded(tiled, process_of(lab).tiles)
     rows = []
-    for name, own in ((FOLDED, folded(forms, process_of(lab).tiles)), (TILED, forms)):
+    for name, own in ((FOLDED, of_states), (TILED, tiled)):
         draw = generator(lab.seed, f"autoregression/random coordinates {name}")
         if len(own) < 2:
-            rows.append(torch.full((1 + N_DRAWS,), torch.nan, dtype=torch.float64))
+            found = torch.full((1 + N_DRAWS,), torch.nan, dtype=torch.float64)
         else:
-            rows.append(
-                divided(attention_to(torch.cat([own[None], random_maps(own, N_DRAWS, draw)])))
-            )
+            drawn = random_maps(own, N_DRAWS, draw)
+            forms = torch.cat([own[None], drawn])
+            found = divided(attention_to(forms))
+        rows.append(found)
     axes = {"coordinates": (FOLDED, TILED), "draw": tuple(range(-1, N_DRAWS))}
     return make_array(torch.stack(rows).numpy(), axes)

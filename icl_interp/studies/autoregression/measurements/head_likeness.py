@@ -12,6 +12,7 @@ Heads with one pattern are one head, which writes the sum of what they write; he
 nothing are none.
 """
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -29,7 +30,8 @@ from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements import parts
 from icl_interp.studies.autoregression.measurements.maps import needs_paths
 
-NOW, FIRST_KEPT = "now", "the first that the run kept"
+NOW = "now"
+FIRST_KEPT = "the first that the run kept"
 N_DRAWS = 500  # layers of heads drawn at random
 HOLDS = 1e-9  # of the largest mean square: directions of tokens and targets below are never met
 NULL = 1e-6  # of the largest head: what writes less writes nothing
@@ -65,16 +67,17 @@ class Span(NamedTuple):
     @classmethod
     def of(cls, lab: Lab) -> "Span":
         """From two prompts of each unit."""
-        (sizes, tokens), (_, targets) = (
-            _held(rows) for rows in (lab.tokens(lab.few).cpu(), lab.few.ys)
-        )
+        seen = lab.tokens(lab.few).cpu()
+        sizes, tokens = _held(seen)
+        _, targets = _held(lab.few.ys)
         return cls(tokens * sizes.sqrt(), targets)
 
 
 def _held(rows: Float[Tensor, "batch token number"]) -> tuple[Tensor, Tensor]:
     """Mean squares along the directions that rows have, and these directions as columns."""
     flat = rows.double().flatten(0, 1)
-    sizes, directions = torch.linalg.eigh(flat.T @ flat / len(flat))
+    squares = flat.T @ flat / len(flat)
+    sizes, directions = torch.linalg.eigh(squares)
     there = sizes > HOLDS * sizes.max()
     return sizes[there], directions[:, there]
 
@@ -114,14 +117,16 @@ def head_maps(model: HookedTransformer) -> tuple[Maps, Maps]:
 
     They leave out biases, positions and an MLP.
     """
-    attn, embed, out = (
-        model.blocks[0].attn,
-        model.embed.W_E.detach().double(),
-        model.unembed.W_U.detach().double(),
-    )
-    query, key, value = (embed @ getattr(attn, f"W_{letter}").detach().double() for letter in "QKV")
+    attn = model.blocks[0].attn
+    embed = model.embed.W_E.detach().double()
+    out = model.unembed.W_U.detach().double()
+    query = embed @ attn.W_Q.detach().double()
+    key = embed @ attn.W_K.detach().double()
+    value = embed @ attn.W_V.detach().double()
     written = attn.writing[0].detach().double() @ out
-    return (query @ key.transpose(1, 2)).cpu(), (value @ written).cpu()
+    forms = query @ key.transpose(1, 2)
+    maps = value @ written
+    return forms.cpu(), maps.cpu()
 
 
 def different_heads(
@@ -139,21 +144,26 @@ def different_heads(
     if span is not None:
         forms = span.tokens.T @ forms @ span.tokens
         maps = span.tokens.T @ maps @ span.targets
-    rows, scaled = patterns.transpose(0, 1).flatten(1), parts.proportional(model.cfg)
-    whole = (forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2))).max()
+    rows = patterns.transpose(0, 1).flatten(1)
+    scaled = parts.proportional(model.cfg)
+    whole = _sizes(forms, maps).max()
     alike, maps = _summed(rows, maps, scaled)
     first = [group[0] for group in alike]
     forms = forms[first]
     if scaled:  # what heads weigh by is linear then: with one map they weigh by a sum
         alike, forms = _summed(maps.flatten(1), forms, scaled)
-        first, maps = [first[group[0]] for group in alike], maps[[group[0] for group in alike]]
+        chosen = [group[0] for group in alike]
+        first = [first[one] for one in chosen]
+        maps = maps[chosen]
     # What is left of a sum that takes itself off is rounding of its parts.
-    writes = forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2)) > NULL * whole
-    return Heads(
-        forms[writes],
-        maps[writes],
-        tuple(h for h, there in zip(first, writes.tolist(), strict=True) if there),
-    )
+    writes = _sizes(forms, maps) > NULL * whole
+    kept = torch.tensor(first)[writes.cpu()]
+    return Heads(forms[writes], maps[writes], tuple(kept.tolist()))
+
+
+def _sizes(forms: Maps, maps: Maps) -> Float[Tensor, " head"]:
+    """|F_h| |G_h| of each head."""
+    return forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2))
 
 
 def _summed(
@@ -163,22 +173,25 @@ def _summed(
 
     The sum of their matrices times these factors comes with them.
     """
-    factors, alike = parts.factors(rows, scaled), parts.groups(rows, scaled)
+    factors = parts.factors(rows, scaled)
+    alike = parts.groups(rows, scaled)
     found = []
     for group in alike:
-        of_first = factors[list(group), group[0]]
-        found.append(torch.einsum("h,hij->ij", of_first, summed[list(group)]))
+        members = list(group)
+        of_first = factors[members, members[0]]
+        found.append(torch.einsum("h,hij->ij", of_first, summed[members]))
     return alike, torch.stack(found)
 
 
 def cosines(forms: Maps, maps: Maps) -> Float[Tensor, " pair"]:
     """|cos| between the tensors of every two heads; NaN where a head is zero."""
-    found = torch.ones(len(forms), len(forms), dtype=torch.float64)
+    n = len(forms)
+    found = torch.ones(n, n, dtype=torch.float64)
     for each in (forms, maps):
         # As a product with the identity, which is how `frobenius_cosines` takes a map.
-        eye = torch.eye(each.shape[2], dtype=torch.float64).expand(len(each), -1, -1)
+        eye = torch.eye(each.shape[2], dtype=torch.float64).expand(n, -1, -1)
         found = found * frobenius_cosines(each.cpu(), eye)
-    first, second = torch.triu_indices(len(forms), len(forms), 1)
+    first, second = torch.triu_indices(n, n, 1)
     return found[first, second].abs()
 
 
@@ -192,21 +205,30 @@ def random_maps(
         n_draws: how many times all are drawn.
         draw: of the draws.
     """
-    values, sides = torch.linalg.svdvals(maps.cpu()), []
+    values = torch.linalg.svdvals(maps.cpu())
+    n_values = values.shape[1]
+    sides = []
     for size in maps.shape[1:]:
-        normal = torch.randn(n_draws, len(maps), size, size, generator=draw, dtype=torch.float64)
+        shape = (n_draws, len(maps), size, size)
+        normal = torch.randn(shape, generator=draw, dtype=torch.float64)
         factor = torch.linalg.qr(normal)
-        signs = torch.where(factor.R.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).double()
-        sides.append((factor.Q * signs[..., None, :])[..., : values.shape[1]])
-    return (sides[0] * values[:, None]) @ sides[1].mT
+        # Q is uniform where R has a positive diagonal.
+        diagonal = factor.R.diagonal(dim1=-2, dim2=-1)
+        signs = torch.where(diagonal < 0, -1.0, 1.0).double()
+        vectors = factor.Q * signs[..., None, :]
+        sides.append(vectors[..., :n_values])
+    left, right = sides
+    return (left * values[:, None]) @ right.mT
 
 
 def random_cosines(maps: Maps, n_draws: int, draw: torch.Generator) -> Float[Tensor, "draw pair"]:
     """cos between every two of as many `random_maps`; NaN where a head is zero."""
     drawn = random_maps(maps, n_draws, draw).flatten(2)
     size = maps.cpu().square().sum((1, 2)).sqrt()
-    first, second = torch.triu_indices(len(maps), len(maps), 1)
-    return (drawn @ drawn.mT / size[:, None] / size)[:, first, second]
+    cosine = drawn @ drawn.mT / size[:, None] / size
+    n = len(maps)
+    first, second = torch.triu_indices(n, n, 1)
+    return cosine[:, first, second]
 
 
 @measurement("autoregression/likeness of heads", version=2)
@@ -216,20 +238,25 @@ def likeness(lab: Lab) -> DataArray:
     NaN where there is no such model, for heads that write nothing, and for those that count with
     another one.
     """
-    span, n = Span.of(lab), lab.model.cfg.n_heads
+    span = Span.of(lab)
+    n = lab.model.cfg.n_heads
     kept = lab.snapshots
     first = kept[min(kept)].double() if kept else None
     found = [_likeness(lab, model, span) for model in (lab.model, first)]
-    names = tuple(f"0.{a} ~ 0.{b}" for a in range(n) for b in range(a + 1, n))
-    return make_array(torch.stack(found).numpy(), {"when": (NOW, FIRST_KEPT), "pair": names})
+    pairs = itertools.combinations(range(n), 2)
+    names = tuple(f"0.{a} ~ 0.{b}" for a, b in pairs)
+    values = torch.stack(found).numpy()
+    return make_array(values, {"when": (NOW, FIRST_KEPT), "pair": names})
 
 
 def _likeness(lab: Lab, model: HookedTransformer | None, span: Span) -> Float[Tensor, " pair"]:
     n = lab.model.cfg.n_heads
     table = torch.full((n, n), torch.nan, dtype=torch.float64)
     if model is not None:
-        heads = different_heads(model, parts.patterns(lab, 0, model), span)
-        rows, columns = torch.triu_indices(len(heads.first), len(heads.first), 1)
+        patterns = parts.patterns(lab, 0, model)
+        heads = different_heads(model, patterns, span)
+        n_different = len(heads.first)
+        rows, columns = torch.triu_indices(n_different, n_different, 1)
         at = torch.tensor(heads.first, dtype=torch.long)
         table[at[rows], at[columns]] = cosines(heads.forms, heads.maps)
     first, second = torch.triu_indices(n, n, 1)
@@ -242,12 +269,14 @@ def by_chance(lab: Lab) -> DataArray:
 
     Their maps have the same singular values and random directions.
     """
-    heads = different_heads(lab.model, parts.patterns(lab, 0), Span.of(lab))
+    patterns = parts.patterns(lab, 0)
+    heads = different_heads(lab.model, patterns, Span.of(lab))
     draw = generator(lab.seed, "autoregression/random heads")
     if len(heads.first) < 2:
         found = torch.full((N_DRAWS, 1), torch.nan, dtype=torch.float64)
     else:
-        found = random_cosines(heads.forms, N_DRAWS, draw) * random_cosines(
-            heads.maps, N_DRAWS, draw
-        )
-    return make_array(found.abs().nanmean(-1).numpy(), {"draw": tuple(range(N_DRAWS))})
+        of_forms = random_cosines(heads.forms, N_DRAWS, draw)
+        of_maps = random_cosines(heads.maps, N_DRAWS, draw)
+        found = of_forms * of_maps
+    means = found.abs().nanmean(-1)
+    return make_array(means.numpy(), {"draw": tuple(range(N_DRAWS))})

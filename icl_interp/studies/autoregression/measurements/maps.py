@@ -40,14 +40,20 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_state
 from icl_interp.theory import autoregression as theory
 
 MODEL = "the model"
-STEP, TURN = "one gradient step", "ratio of the last two states"
-SQUARES, COPY = "least squares", "the last state again"
-ON_PATH, ELSEWHERE = "its own last state", "that of another prompt"
-BETWEEN, RESIZED = "between its own and another one", "that of another prompt, longer or shorter"
+STEP = "one gradient step"
+TURN = "ratio of the last two states"
+SQUARES = "least squares"
+COPY = "the last state again"
+ON_PATH = "its own last state"
+ELSEWHERE = "that of another prompt"
+BETWEEN = "between its own and another one"
+RESIZED = "that of another prompt, longer or shorter"
 LAST = (ON_PATH, ELSEWHERE, BETWEEN, RESIZED)
 MOMENTS = ("|f|^2", "|f - A|^2", "<f - A, B>", "|B|^2", "|A|^2", "<A, B>")
 N_OTHERS = 3  # other last states of each of the longest prompts
-LEAST, MOST = 0.5, 2.0  # lengths of last states, over the usual one, on a logarithmic scale
+# Lengths of last states over the usual one lie between these, on a logarithmic scale.
+LEAST = 0.5
+MOST = 2.0
 MOST_LENGTHS = 32  # lengths of prompts that are all asked; of more, so many are drawn
 SINGULAR = 1e-9  # of the largest eigenvalue of a Gram matrix: what lies below is rounding
 TINY = float(np.finfo(float).tiny)
@@ -110,10 +116,11 @@ def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) ->
         raise InputError(
             "The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn"
         )
+    kind = "plain" if encoding == "states" else encoding
     raise InputError(
         "The claim is about one layer on augmented states, one on plain states with matrices that "
         f"commute, and two on plain states; this model has {n_layers} on "
-        f"{'plain' if encoding == 'states' else encoding} states with {task.matrices} matrices"
+        f"{kind} states with {task.matrices} matrices"
     )
 
 
@@ -175,19 +182,25 @@ def forms(
     """
     real = xs[..., : task.state_dim].double()
     states: States = complex_states(real) if commute(task) and n_heads > 1 else real
-    last, nothing = states[:, -1], torch.zeros_like(real[:, -1])
-    step = (theory.gradient_descent(states, 1.0, 1) @ last[..., None])[..., 0]
+    last = states[:, -1]
+    nothing = torch.zeros_like(real[:, -1])
+    descended = theory.gradient_descent(states, 1.0, 1)
+    step = (descended @ last[..., None])[..., 0]
+    squares = solved(states, last)
     found = {
         STEP: Form(nothing, _numbers(step)),
-        SQUARES: Form(_numbers(solved(states, last)), nothing),
+        SQUARES: Form(_numbers(squares), nothing),
         COPY: Form(nothing, real[:, -1]),
     }
     if commute(task):
         paired = complex_states(real)
-        found[TURN] = Form(_numbers(theory.unitary_map(paired) * paired[:, -1]), nothing)
-    return {
-        name: Form(*(part.repeat(1, task.tiles) for part in form)) for name, form in found.items()
-    }
+        turned = theory.unitary_map(paired) * paired[:, -1]
+        found[TURN] = Form(_numbers(turned), nothing)
+    # A token holds the state as often as the task says.
+    tiled = {}
+    for name, (fixed, free) in found.items():
+        tiled[name] = Form(fixed.repeat(1, task.tiles), free.repeat(1, task.tiles))
+    return tiled
 
 
 def solved(states: States, last: Tensor) -> Tensor:
@@ -197,15 +210,20 @@ def solved(states: States, last: Tensor) -> Tensor:
         states: the paths.
         last: u of each, (batch, dim).
     """
-    before, after = states[:, :-1], states[:, 1:]
+    before = states[:, :-1]
+    after = states[:, 1:]
     gram = before.mT @ before.conj()
-    found = after.mT @ before.conj() @ torch.linalg.pinv(gram, rtol=SINGULAR, hermitian=True)
-    return (found @ last[..., None])[..., 0]
+    inverse = torch.linalg.pinv(gram, rtol=SINGULAR, hermitian=True)
+    matrices = after.mT @ before.conj() @ inverse
+    return (matrices @ last[..., None])[..., 0]
 
 
 def _numbers(states: Tensor) -> Float[Tensor, "batch dim"]:
     """Real coordinates."""
-    return torch.view_as_real(states.resolve_conj()).flatten(-2) if states.is_complex() else states
+    if not states.is_complex():
+        return states
+    parts = torch.view_as_real(states.resolve_conj())
+    return parts.flatten(-2)
 
 
 def moments(f: Float[Tensor, "batch dim"], form: Form) -> Float[Tensor, "batch moment"]:
@@ -213,7 +231,8 @@ def moments(f: Float[Tensor, "batch dim"], form: Form) -> Float[Tensor, "batch m
     a, b = form
     rest = f - a
     pairs = ((f, f), (rest, rest), (rest, b), (b, b), (a, a), (a, b))
-    return torch.stack([(one * other).sum(-1) for one, other in pairs], -1)
+    products = [(one * other).sum(-1) for one, other in pairs]
+    return torch.stack(products, -1)
 
 
 def distance(means: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
@@ -233,10 +252,14 @@ def distance(means: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
     (0.75, 1.0)
     """
     size, rest, cross, free, fixed, both = means
-    c = np.maximum(cross / np.maximum(free, TINY), lowest)
+    nearest = cross / np.maximum(free, TINY)
+    c = np.maximum(nearest, lowest)
     gap = np.maximum(rest - 2 * c * cross + c**2 * free, 0.0)
-    largest = np.maximum(size, fixed + 2 * c * both + c**2 * free)
-    return np.asarray(gap / np.maximum(largest, TINY) + (largest <= TINY))
+    of_form = fixed + 2 * c * both + c**2 * free
+    largest = np.maximum(size, of_form)
+    # Where the model and the form both say 0 the distance is 1.
+    nothing = largest <= TINY
+    return np.asarray(gap / np.maximum(largest, TINY) + nothing)
 
 
 LOWEST: Mapping[str, float] = {STEP: 0.0}
@@ -253,7 +276,8 @@ def with_state(prompts: Prompts, at: int, state: Float[Tensor, "batch dim"]) -> 
     """
     xs = prompts.xs.clone()
     xs[:, at] = state
-    return replace(prompts, xs=xs, ys=torch.full_like(prompts.ys, torch.nan))
+    unknown = torch.full_like(prompts.ys, torch.nan)
+    return replace(prompts, xs=xs, ys=unknown)
 
 
 def between(
@@ -270,11 +294,13 @@ def between(
     """
     mixed = (1 - share) * own + share * other
     if commute(task):
-        sizes, found = complex_states(own).abs(), complex_states(mixed)
+        sizes = complex_states(own).abs()
+        found = complex_states(mixed)
         turned = found / found.abs().clamp(min=TINY) * sizes
         return torch.view_as_real(turned).flatten(-2)
-    length, found = own.norm(dim=-1, keepdim=True), mixed.norm(dim=-1, keepdim=True)
-    return mixed / found.clamp(min=TINY) * length
+    length = own.norm(dim=-1, keepdim=True)
+    of_mixed = mixed.norm(dim=-1, keepdim=True)
+    return mixed / of_mixed.clamp(min=TINY) * length
 
 
 def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
@@ -284,9 +310,12 @@ def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
     between the two; and those of others, from half to twice as long. The prompts stay whole, as in
     training, where attention does not see what comes later; else they are cut.
     """
-    task, at, prompts = process_of(lab), n_points - 1, lab.few
+    task = process_of(lab)
+    at = n_points - 1
+    prompts = lab.few
     if lab.model.cfg.attention_dir != "causal":
         prompts = prompts.first(n_points)
+    # Others are drawn for the prompts, several of each where these are the longest.
     n = len(prompts)
     copies = N_OTHERS if n_points == lab.few.n_points else 1
     draw = generator(lab.seed, f"autoregression/other last states/{n_points}")
@@ -295,9 +324,10 @@ def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
     share, size = torch.rand(2, n, 1, generator=draw, dtype=torch.float64)
     nearer = between(task, prompts.xs[:, at], others[0], share)
     resized = others[0] * LEAST * (MOST / LEAST) ** size
+    elsewhere = [with_state(prompts, at, other) for other in others]
     return {
         ON_PATH: [prompts],
-        ELSEWHERE: [with_state(prompts, at, other) for other in others],
+        ELSEWHERE: elsewhere,
         BETWEEN: [with_state(prompts, at, nearer)],
         RESIZED: [with_state(prompts, at, resized)],
     }
@@ -312,8 +342,9 @@ def lengths(lab: Lab) -> tuple[int, ...]:
     if len(scored) <= MOST_LENGTHS:
         return tuple(scored)
     draw = generator(lab.seed, "autoregression/lengths")
-    chosen = torch.randperm(len(scored) - 1, generator=draw)[: MOST_LENGTHS - 1]
-    return (*sorted(scored[i] for i in chosen.tolist()), scored[-1])
+    order = torch.randperm(len(scored) - 1, generator=draw)
+    chosen = sorted(order[: MOST_LENGTHS - 1].tolist())
+    return (*(scored[i] for i in chosen), scored[-1])
 
 
 # ---- the measurements ----------------------------------------------------------------------------
@@ -321,7 +352,8 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 
 def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim"]:
     """What the model predicts after so many states of whole prompts."""
-    return lab.predict(prompts)[:, n_points - 1].double().cpu()
+    predicted = lab.predict(prompts)
+    return predicted[:, n_points - 1].double().cpu()
 
 
 @measurement("autoregression/map", version=2, needs=(in_use,))
@@ -331,34 +363,32 @@ def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
     Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a
     form beside itself, and for forms that need matrices that commute.
     """
-    task, names = process_of(lab), (STEP, TURN, SQUARES, COPY)
+    task = process_of(lab)
+    names = (STEP, TURN, SQUARES, COPY)
+    everyone = (MODEL, *names)
+    lasts = (ON_PATH, ELSEWHERE)
     n_heads = heads_in_use(parts)
     asked = last_states(lab, lab.few.n_points)
-    values = np.full((2, 1 + len(names), len(names), len(MOMENTS), lab.n_units), np.nan)
-    for i, last in enumerate((ON_PATH, ELSEWHERE)):
-        total = np.zeros_like(values[i])
+    values = np.zeros((len(lasts), len(everyone), len(names), len(MOMENTS), lab.n_units))
+    for i, last in enumerate(lasts):
         for prompts in asked[last]:
             known = forms(task, prompts.xs, n_heads)
             said = {MODEL: _said(lab, prompts, lab.few.n_points)}
             # Of a form without a number of its own the prediction itself, of one with a number its
             # direction.
-            said |= {
-                name: form.fixed + form.free * (name in (STEP, COPY))
-                for name, form in known.items()
-            }
-            for a, who in enumerate((MODEL, *names)):
+            for name, form in known.items():
+                said[name] = form.fixed + form.free * (name in (STEP, COPY))
+            for a, who in enumerate(everyone):
                 for b, name in enumerate(names):
                     there = who in said and name in known and who != name
-                    part = (
-                        moments(said[who], known[name])
-                        if there
-                        else torch.full((len(prompts), len(MOMENTS)), torch.nan)
-                    )
-                    total[a, b] += lab.by_unit(part.double(), prompts).T / len(asked[last])
-        values[i] = total
+                    if not there:
+                        values[i, a, b] = np.nan
+                        continue
+                    part = moments(said[who], known[name]).double()
+                    values[i, a, b] += lab.by_unit(part, prompts).T / len(asked[last])
     axes = {
-        "last state": (ON_PATH, ELSEWHERE),
-        "who": (MODEL, *names),
+        "last state": lasts,
+        "who": everyone,
         "form": names,
         "moment": MOMENTS,
         "unit": tuple(range(lab.n_units)),
@@ -371,7 +401,8 @@ def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
 @measurement("autoregression/map at every length", needs=(in_use,))
 def map_at_every_length(lab: Lab, parts: DataFrame) -> DataArray:
     """`MOMENTS` of predictions beside the predicted form: (last state, points, moment, unit)."""
-    task, n_heads = process_of(lab), heads_in_use(parts)
+    task = process_of(lab)
+    n_heads = heads_in_use(parts)
     form = form_in_use(task, name_of(lab.encoding), parts)
 
     asked = lengths(lab)
@@ -380,8 +411,10 @@ def map_at_every_length(lab: Lab, parts: DataFrame) -> DataArray:
         states = last_states(lab, n_points)
         for i, last in enumerate(LAST):
             for prompts in states[last]:
-                known = forms(task, prompts.xs[:, :n_points], n_heads)[form]
-                part = moments(_said(lab, prompts, n_points), known).double()
+                # Where prompts stay whole, the form reads those points that the model reads.
+                known = forms(task, prompts.xs[:, :n_points], n_heads)
+                said = _said(lab, prompts, n_points)
+                part = moments(said, known[form]).double()
                 values[i, j] += lab.by_unit(part, prompts).T / len(states[last])
     axes = {
         "last state": LAST,

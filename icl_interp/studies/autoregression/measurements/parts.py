@@ -26,7 +26,10 @@ from icl_interp.studies.autoregression.measurements.unit import outputs, process
 IDLE = 1e-4  # of the variance of predictions: what moves them by less is not in use
 N_COMPARED = 16  # prompts on which patterns of heads are compared
 ONE_PATTERN = 1e-9  # squared distance of two patterns, over their squares, up to which they are one
-LAYER, ATTENTION, BLOCK, HEADS = "layer", "attention", "block", "heads"
+LAYER = "layer"
+ATTENTION = "attention"
+BLOCK = "block"
+HEADS = "heads"
 Group = tuple[int, ...]  # heads with one pattern
 Pattern = Float[Tensor, "batch head query key"]
 
@@ -46,7 +49,8 @@ def patterns(lab: Lab, layer: int, model: HookedTransformer | None = None) -> Pa
     """
     name = f"blocks.{layer}.attn.hook_pattern"
     seen = Activations([name])
-    probe(model or lab.model, lab.tokens(lab.few[:N_COMPARED]), [seen])
+    tokens = lab.tokens(lab.few[:N_COMPARED])
+    probe(model or lab.model, tokens, [seen])
     return seen.recorded[name]
 
 
@@ -62,9 +66,8 @@ def factors(rows: Float[Tensor, "head number"], scaled: bool) -> Float[Tensor, "
     best = products / squares.clamp(min=torch.finfo(rows.dtype).tiny)
     c = best if scaled else torch.ones_like(products)
     missed = squares[:, None] - 2 * c * products + c**2 * squares
-    return torch.where(
-        missed <= ONE_PATTERN * torch.maximum(squares[:, None], squares), c, torch.nan
-    )
+    larger = torch.maximum(squares[:, None], squares)
+    return torch.where(missed <= ONE_PATTERN * larger, c, torch.nan)
 
 
 def groups(rows: Float[Tensor, "head number"], scaled: bool) -> list[Group]:
@@ -75,12 +78,18 @@ def groups(rows: Float[Tensor, "head number"], scaled: bool) -> list[Group]:
     >>> groups(torch.tensor([[1.0, 2.0], [3.0, 1.0], [-2.0, -4.0]]), scaled=False)
     [(0,), (1,), (2,)]
     """
-    same, found = ~factors(rows, scaled).isnan(), list[Group]()
+    same = ~factors(rows, scaled).isnan()
+    found: list[Group] = []
     left = list(range(len(rows)))
     while left:
-        group = tuple(h for h in left if h == left[0] or bool(same[h, left[0]]))
-        found.append(group)
-        left = [h for h in left if h not in group]
+        # The first head that is left, and those like it.
+        first, *others = left
+        group = [first]
+        left = []
+        for head in others:
+            chosen = group if same[head, first] else left
+            chosen.append(head)
+        found.append(tuple(group))
     return found
 
 
@@ -103,15 +112,17 @@ def _heads(lab: Lab, layer: int, intact: Tensor, variance: float) -> int:
 
     It is the number of all heads where it makes no difference how many these are.
     """
-    n_heads, task = lab.model.cfg.n_heads, process_of(lab)
-    if (
-        n_heads == 1 or task.matrices == "orthogonal"
-    ):  # complex coordinates, which take two heads, are not asked
+    n_heads = lab.model.cfg.n_heads
+    task = process_of(lab)
+    # Matrices that do not commute have no complex coordinates, which take two heads.
+    if n_heads == 1 or task.matrices == "orthogonal":
         return n_heads
-    groups = [
-        lab.head_means.only(*((layer, head) for head in group)) for group in heads_alike(lab, layer)
-    ]
-    return sum(_moved(lab, intact, variance, group) > IDLE for group in groups)
+    n_used = 0
+    for group in heads_alike(lab, layer):
+        places = [(layer, head) for head in group]
+        without = lab.head_means.only(*places)
+        n_used += _moved(lab, intact, variance, without) > IDLE
+    return n_used
 
 
 @measurement("autoregression/parts in use")
@@ -126,20 +137,20 @@ def in_use(lab: Lab) -> DataFrame:
     """
     intact = outputs(lab.model, lab, lab.few)
     scored = intact[:, lab.task.n_determining :]
-    variance = max(
-        float(scored.var(0, unbiased=False).sum(-1).mean()), torch.finfo(torch.float64).tiny
-    )
-    rows = []
+    of_points = scored.var(0, unbiased=False).sum(-1)
+    tiny = torch.finfo(torch.float64).tiny
+    variance = max(float(of_points.mean()), tiny)
+    columns: dict[str, list[float]] = {LAYER: [], ATTENTION: [], BLOCK: [], HEADS: []}
     for layer in range(lab.model.cfg.n_layers):
-        taken_out = (sublayers(lab.model, kind, layer) for kind in ("attn", None))
-        attention, block = (
-            _moved(lab, intact, variance, lab.sublayer_means.only(*names)) for names in taken_out
-        )
-        rows.append((layer, attention, block, _heads(lab, layer, intact, variance)))
-    names = (LAYER, ATTENTION, BLOCK, HEADS)
-    return make_table(
-        {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
-    )
+        columns[LAYER].append(layer)
+        # A block is all sublayers of a layer.
+        for name, kind in ((ATTENTION, "attn"), (BLOCK, None)):
+            taken_out = sublayers(lab.model, kind, layer)
+            means = lab.sublayer_means.only(*taken_out)
+            columns[name].append(_moved(lab, intact, variance, means))
+        n_heads = _heads(lab, layer, intact, variance)
+        columns[HEADS].append(n_heads)
+    return make_table(columns)
 
 
 def layers_in_use(table: DataFrame) -> int:
@@ -147,7 +158,8 @@ def layers_in_use(table: DataFrame) -> int:
 
     They are all layers where predictions depend on none, and so are made elsewhere.
     """
-    return int((table[BLOCK].to_numpy(float) > IDLE).sum()) or len(table)
+    used = table[BLOCK].to_numpy(float) > IDLE
+    return int(used.sum()) or len(table)
 
 
 def first_layer_in_use(table: DataFrame) -> int:
@@ -161,4 +173,5 @@ def first_layer_in_use(table: DataFrame) -> int:
 
 def heads_in_use(table: DataFrame) -> int:
     """Different heads of the layer that has most of them, at least one."""
-    return max(1, int(table[HEADS].to_numpy(float).max()))
+    most = table[HEADS].to_numpy(float).max()
+    return max(1, int(most))

@@ -30,12 +30,10 @@ from icl_interp.studies.autoregression.measurements.unit import (
 )
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 
-INTACT, NO_OTHERS, NO_RIGHT, AVERAGED = (
-    "P as it is",
-    "other tokens at their means",
-    "the named tokens at their means",
-    "P replaced by the means of its diagonals",
-)
+INTACT = "P as it is"
+NO_OTHERS = "other tokens at their means"
+NO_RIGHT = "the named tokens at their means"
+AVERAGED = "P replaced by the means of its diagonals"
 Matrix = Float[Tensor, "query key"]
 WRITTEN = "blocks.0.hook_attn_out"
 
@@ -53,10 +51,11 @@ def named_tokens(task: AutoregressiveProcess, n_tokens: int) -> Bool[Tensor, "qu
 
     With conjugate pairs it is the one before it too.
     """
-    eye = torch.eye(n_tokens, dtype=torch.bool)
-    return (
-        eye | torch.diag(torch.ones(n_tokens - 1, dtype=torch.bool), -1) if is_paired(task) else eye
-    )
+    last = torch.eye(n_tokens, dtype=torch.bool)
+    if not is_paired(task):
+        return last
+    ones = torch.ones(n_tokens - 1, dtype=torch.bool)
+    return last | torch.diag(ones, -1)
 
 
 def averaged(p: Matrix, first: int) -> Matrix:
@@ -70,15 +69,17 @@ def averaged(p: Matrix, first: int) -> Matrix:
     found = p.clone()
     for lag in range(len(p)):
         rows = torch.arange(max(first, lag), len(p))
+        columns = rows - lag
         if len(rows):
-            found[rows, rows - lag] = p[rows, rows - lag].mean()
+            found[rows, columns] = p[rows, columns].mean()
     return found
 
 
 def not_alike(p: Matrix, first: int) -> float:
     """The share of |P|^2 that the means of its diagonals leave; 0 where P is 0."""
     size = p[first:].square().sum()
-    return float((p - averaged(p, first))[first:].square().sum() / size) if size > 0 else 0.0
+    left = (p - averaged(p, first))[first:].square().sum()
+    return float(left / size) if size > 0 else 0.0
 
 
 def least_share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> float:
@@ -89,9 +90,9 @@ def least_share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> 
     squares = p[first:].square()
     totals = squares.sum(1)
     held = (squares * tokens[first:]).sum(1)
-    return float(
-        torch.where(totals > 0, held / totals.clamp(min=1e-300), torch.zeros_like(held)).min()
-    )
+    shares = held / totals.clamp(min=1e-300)
+    nothing = torch.zeros_like(held)
+    return float(torch.where(totals > 0, shares, nothing).min())
 
 
 def mean_ratio(p: Matrix, first: int) -> float:
@@ -100,9 +101,12 @@ def mean_ratio(p: Matrix, first: int) -> float:
     It is infinite where p_T is 0.
     """
     rows = torch.arange(max(first, 1), len(p))
-    last, before = p[rows, rows], p[rows, rows - 1]
+    columns = rows - 1
+    last = p[rows, rows]
+    before = p[rows, columns]
     size = float(last.square().sum())
-    return float((last * before).sum()) / size if size > 0 else float("inf")
+    product = float((last * before).sum())
+    return product / size if size > 0 else float("inf")
 
 
 def with_other_weights(lab: Lab, p: Matrix) -> Float[Tensor, "batch point target"]:
@@ -112,9 +116,11 @@ def with_other_weights(lab: Lab, p: Matrix) -> Float[Tensor, "batch point target
 
     The mean is one over prompts, at each position.
     """
-    own, other = plain(lab.model), with_positions(lab.model, p)
+    own = plain(lab.model)
+    other = with_positions(lab.model, p)
     tokens = lab.tokens(lab.few)
-    before, after = (mean_activations(one, tokens, [WRITTEN])[WRITTEN] for one in (own, other))
+    before = mean_activations(own, tokens, [WRITTEN])[WRITTEN]
+    after = mean_activations(other, tokens, [WRITTEN])[WRITTEN]
     with intervene(other, Shift(WRITTEN, before - after)):
         return outputs(other, lab, lab.few)
 
@@ -125,8 +131,10 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
     The first arm is the model itself.
     """
     prompts = lab.few
-    found = [errors(outputs(lab.model, lab, prompts), lab, prompts)]
-    found += [errors(with_other_weights(lab, p), lab, prompts) for p in changed.values()]
+    predicted = [outputs(lab.model, lab, prompts)]
+    for p in changed.values():
+        predicted.append(with_other_weights(lab, p))
+    found = [errors(one, lab, prompts) for one in predicted]
     return by_arm(lab, (INTACT, *changed), found)
 
 
@@ -134,7 +142,8 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
 def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
     """Normalised errors: intact, with the named tokens alone, without them: (unit, point, arm)."""
     p = stored_positions(weights)
-    tokens = named_tokens(process_of(lab), len(p))
+    task = process_of(lab)
+    tokens = named_tokens(task, len(p))
     return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
 
 
@@ -142,4 +151,5 @@ def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
 def positions_averaged(lab: Lab, weights: DataArray) -> DataArray:
     """Normalised errors: intact, and with the mean of each diagonal of P: (unit, point, arm)."""
     p = stored_positions(weights)
-    return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})
+    first = first_row(lab.model.cfg)
+    return _arms(lab, {AVERAGED: averaged(p, first)})

@@ -24,7 +24,9 @@ from icl_interp.studies.autoregression.measurements.unit import (
 )
 
 MOST_SUBSETS = 300  # that are all tried; of more, heads are taken out one after the other
-INTACT, PRUNED, NONE = "all heads", "the needed heads", "no heads"
+INTACT = "all heads"
+PRUNED = "the needed heads"
+NONE = "no heads"
 N_DIFFERENT = "different heads"
 Chosen = tuple[int, ...]
 
@@ -40,11 +42,15 @@ def best_subset(n_heads: int, n_kept: int, cost: Callable[[Chosen], float]) -> C
         n_kept: how many are kept.
         cost: of keeping these heads.
     """
-    if math.comb(n_heads, n_kept) <= MOST_SUBSETS:
-        return min(itertools.combinations(range(n_heads), n_kept), key=cost)
+    n_subsets = math.comb(n_heads, n_kept)
+    if n_subsets <= MOST_SUBSETS:
+        subsets = itertools.combinations(range(n_heads), n_kept)
+        return min(subsets, key=cost)
     kept = tuple(range(n_heads))
     while len(kept) > n_kept:
-        kept = min((tuple(h for h in kept if h != out) for out in kept), key=cost)
+        # All subsets that lack one head; they begin with those that lack the first.
+        smaller = [kept[:i] + kept[i + 1 :] for i in range(len(kept))]
+        kept = min(smaller, key=cost)
     return kept
 
 
@@ -54,9 +60,9 @@ def different(lab: Lab) -> DataFrame:
 
     Copies of a head, and heads that take each other off, count as one.
     """
-    return table_of_numbers(
-        {N_DIFFERENT: len(heads_alike(lab, 0))}, note=f"{lab.model.cfg.n_heads} heads in all"
-    )
+    groups = heads_alike(lab, 0)
+    n_heads = lab.model.cfg.n_heads
+    return table_of_numbers({N_DIFFERENT: len(groups)}, note=f"{n_heads} heads in all")
 
 
 @measurement("autoregression/pruned", version=2)
@@ -69,25 +75,31 @@ def pruned(lab: Lab) -> DataArray:
     position. Which heads stay is chosen on one half of the units, and the error is that of the
     other half.
     """
-    alike, n_kept = (
-        heads_alike(lab, 0),
-        min(real_heads_needed(process_of(lab)), len(heads_alike(lab, 0))),
-    )
-    intact, none = (_errors(lab, kept) for kept in (range(lab.model.cfg.n_heads), ()))
-    after, half = torch.empty_like(intact), len(intact) // lab.n_units * (lab.n_units // 2)
+    alike = heads_alike(lab, 0)
+    needed = real_heads_needed(process_of(lab))
+    n_kept = min(needed, len(alike))
+    intact = _errors(lab, range(lab.model.cfg.n_heads))
+    none = _errors(lab, ())
 
     def members(chosen: Chosen) -> list[int]:
-        return [head for group in chosen for head in alike[group]]
+        """All heads of the chosen groups."""
+        groups = (alike[group] for group in chosen)
+        return list(itertools.chain.from_iterable(groups))
 
-    for chosen_on, asked in (
-        (slice(0, half), slice(half, None)),
-        (slice(half, None), slice(0, half)),
-    ):
-        kept = best_subset(
-            len(alike),
-            n_kept,
-            lambda chosen, rows=chosen_on: float(_errors(lab, members(chosen), rows).mean()),
-        )
+    # The two prompts of a unit stay in one half.
+    prompts_of_unit = len(intact) // lab.n_units
+    half = prompts_of_unit * (lab.n_units // 2)
+    first = slice(0, half)
+    second = slice(half, None)
+    after = torch.empty_like(intact)
+    for chosen_on, asked in ((first, second), (second, first)):
+
+        def cost(chosen: Chosen, rows: slice = chosen_on) -> float:
+            """Mean error on the half that heads are chosen on."""
+            found = _errors(lab, members(chosen), rows)
+            return float(found.mean())
+
+        kept = best_subset(len(alike), n_kept, cost)
         after[asked] = _errors(lab, members(kept), asked)
     return by_arm(lab, (INTACT, PRUNED, NONE), [intact, after, none])
 
@@ -97,6 +109,12 @@ def _errors(
 ) -> Float[Tensor, "batch scored"]:
     """Normalised errors of prompts where all heads but these write their means."""
     prompts = lab.few[rows]
-    out = [(0, head) for head in range(lab.model.cfg.n_heads) if head not in set(kept)]
-    with intervene(lab.model, *([lab.head_means.only(*out)] if out else [])):
-        return errors(outputs(lab.model, lab, prompts), lab, prompts)
+    every = range(lab.model.cfg.n_heads)
+    out = sorted(set(every).difference(kept))
+    cuts = []
+    if out:
+        places = [(0, head) for head in out]
+        cuts.append(lab.head_means.only(*places))
+    with intervene(lab.model, *cuts):
+        predicted = outputs(lab.model, lab, prompts)
+    return errors(predicted, lab, prompts)

@@ -22,9 +22,11 @@ from icl_interp.results import make_array, table_of_numbers
 from icl_interp.studies.autoregression.measurements.maps import TINY, commute, needs_paths
 from icl_interp.studies.autoregression.measurements.unit import plain, process_in, real_heads_needed
 
-MISSED, ALL = "squared error", "squared distance from the mean"
+MISSED = "squared error"
+ALL = "squared distance from the mean"
 GAIN = "error after more training, over that before"
-N_TRAINED, N_STEPS = 256, 30  # prompts and steps of L-BFGS
+N_TRAINED = 256  # prompts
+N_STEPS = 30  # of L-BFGS
 
 
 def needs_softmax_layer(facts: Facts) -> str | None:
@@ -34,7 +36,8 @@ def needs_softmax_layer(facts: Facts) -> str | None:
     """
     if reason := needs_paths(facts):
         return reason
-    cfg, task = facts.config, process_in(facts)
+    cfg = facts.config
+    task = process_in(facts)
     if cfg.score_fn != "softmax":
         return f"The claim is about softmax attention; this model's is {cfg.score_fn}"
     if facts.encoding != "states" or cfg.n_layers != 1:
@@ -43,6 +46,7 @@ def needs_softmax_layer(facts: Facts) -> str | None:
             f"The claim is about one layer on plain states; this model has {cfg.n_layers} on {on} "
             "states"
         )
+    # Linear attention predicts without an error on such paths, if it has enough heads.
     if not commute(task):
         return (
             "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); "
@@ -53,10 +57,10 @@ def needs_softmax_layer(facts: Facts) -> str | None:
             "The claim is about paths from s_0 = 1 without noise; the paths of this model's task "
             "are others"
         )
-    if cfg.n_heads < real_heads_needed(task):
+    needed = real_heads_needed(task)
+    if cfg.n_heads < needed:
         return (
-            f"The claim is about {real_heads_needed(task)} heads or more for this task; this model "
-            f"has {cfg.n_heads}"
+            f"The claim is about {needed} heads or more for this task; this model has {cfg.n_heads}"
         )
     return None
 
@@ -67,17 +71,18 @@ def missed(lab: Lab) -> DataArray:
 
     Errors are means over the scored points.
     """
-    prompts, first = lab.few, lab.task.n_determining
+    prompts = lab.few
+    first = lab.task.n_determining
     truth = prompts.ys[:, first:].double()
     # In float64: heads that nearly cancel leave little of float32's digits.
     said = {
         MISSED: lab.predict(prompts, double=True).double().cpu(),
         ALL: lab.task.expected(prompts.xs).double(),
     }
-    rows = [
-        lab.by_unit((one[:, first:] - truth).square().sum(-1).mean(-1), prompts)
-        for one in said.values()
-    ]
+    rows = []
+    for predicted in said.values():
+        squares = (predicted[:, first:] - truth).square().sum(-1)
+        rows.append(lab.by_unit(squares.mean(-1), prompts))
     axes = {"who": tuple(said), "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes)
 
@@ -91,23 +96,23 @@ def trained_on(lab: Lab) -> DataFrame:
     Both errors are those on the prompts of these steps, drawn apart: what is learned by heart
     counts as a gain too.
     """
-    task, model = lab.task, plain(lab.model).requires_grad_(True)
+    task = lab.task
+    model = plain(lab.model).requires_grad_(True)
     if hasattr(model, "pos_embed"):  # vectors of zeros are none, and must not become some
         model.pos_embed.requires_grad_(False)
-    prompts = task.sample(
-        N_TRAINED, generator(lab.seed, "autoregression/trained on"), dtype=torch.float64
-    )
-    tokens, truth, first = lab.tokens(prompts), prompts.ys.to(lab.device), task.n_determining
-    steps = torch.optim.LBFGS(
-        [weight for weight in model.parameters() if weight.requires_grad],
-        max_iter=N_STEPS,
-        line_search_fn="strong_wolfe",
-    )
+    draw = generator(lab.seed, "autoregression/trained on")
+    prompts = task.sample(N_TRAINED, draw, dtype=torch.float64)
+    tokens = lab.tokens(prompts)
+    truth = prompts.ys.to(lab.device)
+    first = task.n_determining
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    steps = torch.optim.LBFGS(trained, max_iter=N_STEPS, line_search_fn="strong_wolfe")
     found: list[float] = []
 
     def loss() -> Tensor:
         steps.zero_grad()
-        error = (model(tokens) - truth)[:, first:].square().sum(-1).mean()
+        missed_by = (model(tokens) - truth)[:, first:]
+        error = missed_by.square().sum(-1).mean()
         error.backward()
         found.append(float(error.detach()))
         return error
@@ -115,6 +120,5 @@ def trained_on(lab: Lab) -> DataFrame:
     with torch.enable_grad():
         steps.step(loss)
     # The line search may end at a worse point than one it has seen.
-    return table_of_numbers(
-        {GAIN: min(found) / max(found[0], TINY)}, note=f"{N_STEPS} steps, {N_TRAINED} prompts"
-    )
+    gain = min(found) / max(found[0], TINY)
+    return table_of_numbers({GAIN: gain}, note=f"{N_STEPS} steps, {N_TRAINED} prompts")

@@ -30,12 +30,12 @@ from icl_interp.studies.autoregression.measurements.unit import (
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 
 N_STARTS = 8
-LEAST, MOST = 0.5, 2.0  # |s_0| in each coordinate, uniform on a logarithmic scale
-USUAL, RESCALED, PLAIN = (
-    "s_0 of the task",
-    "other s_0, heads rescaled",
-    "other s_0, heads as they are",
-)
+# |s_0| in each coordinate lies between these, uniform on a logarithmic scale.
+LEAST = 0.5
+MOST = 2.0
+USUAL = "s_0 of the task"
+RESCALED = "other s_0, heads rescaled"
+PLAIN = "other s_0, heads as they are"
 KEYS = "blocks.0.attn.hook_k"  # of the only layer
 Start = Complex[Tensor, " dim"]
 
@@ -51,24 +51,31 @@ def other_starts(task: AutoregressiveProcess, seed: int) -> Complex[Tensor, "sta
     Source: McKay, Beckman & Conover (1979), A comparison of three methods for selecting values of
     input variables.
     """
-    draw, dim = generator(seed, "autoregression/starts"), n_complex(task)
+    draw = generator(seed, "autoregression/starts")
+    dim = n_complex(task)
     within, phase = torch.rand(2, N_STARTS, dim, generator=draw, dtype=torch.float64)
     parts = torch.stack([torch.randperm(N_STARTS, generator=draw) for _ in range(dim)], 1)
-    size = (parts + within) / N_STARTS
-    found = torch.polar(LEAST * (MOST / LEAST) ** size, 2 * torch.pi * phase)
+    place = (parts + within) / N_STARTS
+    size = LEAST * (MOST / LEAST) ** place
+    factors = torch.polar(size, 2 * torch.pi * phase)
     if is_paired(task):
-        found[:, 1::2] = found[:, ::2].conj()
-    return found
+        factors[:, 1::2] = factors[:, ::2].conj()
+    return factors
 
 
 def multiplied(prompts: Prompts, factor: Start) -> Prompts:
     """The same matrices W from s_0 times a factor; copies of a state (`tiles`) alike."""
     copies = prompts.xs.shape[-1] // (2 * len(factor))
 
-    def times(states: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point dim"]:
-        return pairs(complex_states(states) * factor.repeat(copies))
+    in_token = factor.repeat(copies)
 
-    return replace(prompts, xs=times(prompts.xs), ys=times(prompts.ys))
+    def times(states: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point dim"]:
+        moved = complex_states(states) * in_token
+        return pairs(moved)
+
+    xs = times(prompts.xs)
+    ys = times(prompts.ys)
+    return replace(prompts, xs=xs, ys=ys)
 
 
 @measurement("autoregression/starts", version=2)
@@ -78,16 +85,25 @@ def starts(lab: Lab) -> DataArray:
     (unit, point, arm). Those from other starts are means over `N_STARTS` of them, drawn with the
     sample's seed, each the same in all prompts.
     """
-    usual = errors(outputs(lab.model, lab, lab.few), lab, lab.few)
-    rescaled, plain = torch.zeros_like(usual), torch.zeros_like(usual)
+    usual = _missed(lab, lab.few)
+    rescaled = torch.zeros_like(usual)
+    plain = torch.zeros_like(usual)
     for factor in other_starts(process_of(lab), lab.seed):
         prompts = multiplied(lab.few, factor)
-        plain += errors(outputs(lab.model, lab, prompts), lab, prompts) / N_STARTS
-        shrunk = multiplied(prompts, 1 / factor.abs().square().to(factor))
+        plain += _missed(lab, prompts) / N_STARTS
+        # Keys are those of states that are divided by |s_0|^2; queries and values stay.
+        squares = factor.abs().square().to(factor)
+        shrunk = multiplied(prompts, 1 / squares)
         for rows in lab.chunks(prompts):
-            part = prompts[rows]
-            with intervene(
-                lab.model, PutActivations.measure(lab.model, lab.tokens(shrunk[rows]), [KEYS])
-            ):
-                rescaled[rows] += errors(outputs(lab.model, lab, part), lab, part) / N_STARTS
+            tokens = lab.tokens(shrunk[rows])
+            put = PutActivations.measure(lab.model, tokens, [KEYS])
+            with intervene(lab.model, put):
+                missed = _missed(lab, prompts[rows])
+            rescaled[rows] += missed / N_STARTS
     return by_arm(lab, (USUAL, RESCALED, PLAIN), [usual, rescaled, plain])
+
+
+def _missed(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch scored"]:
+    """Normalised errors of the model on some prompts."""
+    predicted = outputs(lab.model, lab, prompts)
+    return errors(predicted, lab, prompts)

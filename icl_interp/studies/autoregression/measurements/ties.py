@@ -36,7 +36,8 @@ from icl_interp.studies.autoregression.measurements.unit import (
 )
 from icl_interp.tasks.autoregressive import complex_states
 
-REAL, COMPLEX = "real heads", "pairs of heads"
+REAL = "real heads"
+COMPLEX = "pairs of heads"
 Predicted = Float[Tensor, "batch point target"]
 
 
@@ -49,12 +50,20 @@ def at_every_point(lab: Lab, reading: Predicted) -> DataArray:
     with intervene(lab.model, lab.head_means):
         without = outputs(lab.model, lab, lab.few)
     points = range(lab.task.n_determining, lab.few.n_points)
-    found = [tie(lab, predicted[:, t], reading[:, t], without[:, t], lab.few) for t in points]
-    axes = {
-        "point": tuple(points),
-        **{axis: tuple(found[0].indexes[axis]) for axis in ("statistic", "unit")},
-    }
-    return make_array(np.stack([one.values for one in found]), axes)
+    found = []
+    for t in points:
+        one = tie(lab, predicted[:, t], reading[:, t], without[:, t], lab.few)
+        found.append(one)
+    return _joined(found, "point", tuple(points))
+
+
+def _joined(found: Sequence[DataArray], axis: str, values: Sequence[str | int]) -> DataArray:
+    """Arrays with the same axes in one, along another axis that comes first."""
+    axes: dict[str, Sequence[str | int]] = {axis: values}
+    for name in found[0].dims:
+        axes[str(name)] = tuple(found[0].indexes[name])
+    numbers = np.stack([one.values for one in found])
+    return make_array(numbers, axes)
 
 
 def tied_everywhere(result: DataArray) -> dict[str, Estimate]:
@@ -66,8 +75,9 @@ def tied_everywhere(result: DataArray) -> dict[str, Estimate]:
     worst = {}
     for quantity, statistic, largest in (("reading", "missed", True), ("used", "moved", False)):
         shares = [_share(one, statistic) for one in each]
-        found = each[int(np.argmax(shares) if largest else np.argmin(shares))]
-        worst[quantity] = tied(found)[quantity]
+        at = np.argmax(shares) if largest else np.argmin(shares)
+        found = tied(each[int(at)])
+        worst[quantity] = found[quantity]
     return worst
 
 
@@ -75,9 +85,9 @@ def _share(one: DataArray, statistic: str) -> float:
     """A squared change over the variance of predictions, on the sample."""
     means = one.mean("unit")
     firsts = [name for name in one.indexes["statistic"] if str(name).startswith("first")]
-    variance = float(
-        means.sel(statistic="second") - means.sel(statistic=firsts).pipe(np.square).sum()
-    )
+    second = means.sel(statistic="second")
+    squares = means.sel(statistic=firsts).pipe(np.square)
+    variance = float(second - squares.sum())
     change = float(means.sel(statistic=statistic))
     if variance <= 0:  # predictions that never vary
         return np.inf if change > 0 else 0.0
@@ -110,13 +120,17 @@ def attention_alone(model: HookedTransformer) -> HookedTransformer:
 @measurement("autoregression/the layer's weights")
 def layer_tie(lab: Lab) -> DataArray:
     """Predictions of the plain layer with the model's weights, beside the model's."""
-    return at_every_point(lab, outputs(plain(lab.model), lab, lab.few))
+    layer = plain(lab.model)
+    reading = outputs(layer, lab, lab.few)
+    return at_every_point(lab, reading)
 
 
 @measurement("autoregression/the heads' weights")
 def heads_tie(lab: Lab) -> DataArray:
     """Predictions of the heads on tokens as they are, beside the model's."""
-    return at_every_point(lab, outputs(attention_alone(lab.model), lab, lab.few))
+    alone = attention_alone(lab.model)
+    reading = outputs(alone, lab, lab.few)
+    return at_every_point(lab, reading)
 
 
 @measurement("autoregression/diagonals of heads", version=2, needs=(heads, positions))
@@ -129,10 +143,13 @@ def diagonals_tie(lab: Lab, stored: DataArray, over_positions: DataArray) -> Dat
     real = stored_heads(stored)
     weights = stored_positions(over_positions)
     states = complex_states(lab.few.xs)
-    readings, different = {REAL: real}, distinct(real)
+    readings = {REAL: real}
+    different = distinct(real)
     if len(different.keys) % 2 == 0:
-        readings[COMPLEX] = as_real(complex_heads(different))
-    found = [at_every_point(lab, pairs(says(one, weights, states))) for one in readings.values()]
-    axes: dict[str, Sequence[str | int]] = {"heads": tuple(readings)}
-    axes |= {axis: tuple(found[0].indexes[axis]) for axis in ("point", "statistic", "unit")}
-    return make_array(np.stack([one.values for one in found]), axes)
+        chosen = complex_heads(different)
+        readings[COMPLEX] = as_real(chosen)
+    found = []
+    for one in readings.values():
+        predicted = pairs(says(one, weights, states))
+        found.append(at_every_point(lab, predicted))
+    return _joined(found, "heads", tuple(readings))

@@ -33,7 +33,8 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 
 PAPER = "Sander et al. (2024), How do Transformers perform in-context autoregressive learning?"
-KEY, VALUE = "a (key side)", "b (value side)"
+KEY = "a (key side)"
+VALUE = "b (value side)"
 PARTS = ("Re", "Im")
 NOTHING = 1e-300
 
@@ -177,10 +178,14 @@ def heads_of(model: HookedTransformer) -> Heads:
     On pairs x^T F y = Re <x, a y>, where F is a diagonal.
     """
     attention = model.blocks[0].attn
-    embed, out = model.embed.W_E.detach().double(), model.unembed.W_U.detach().double()
-    read = {letter: embed @ getattr(attention, f"W_{letter}").detach().double() for letter in "QKV"}
-    forms = attention.scale * read["Q"] @ read["K"].mT
-    maps = read["V"] @ attention.W_O.detach().double() @ out  # rows are multiplied from the left
+    embed = model.embed.W_E.detach().double()
+    out = model.unembed.W_U.detach().double()
+    query = embed @ attention.W_Q.detach().double()
+    key = embed @ attention.W_K.detach().double()
+    value = embed @ attention.W_V.detach().double()
+    forms = attention.scale * query @ key.mT
+    # Rows are multiplied from the left.
+    maps = value @ attention.W_O.detach().double() @ out
     return Heads(diagonals_of(forms).cpu(), diagonals_of(maps.mT).cpu())
 
 
@@ -200,9 +205,10 @@ def complex_heads(real: Heads) -> Heads:
         raise ValueError(f"complex heads are pairs of real ones, got {len(real.keys)} heads")
     same = torch.einsum("hi,hj->hij", real.values, real.keys).flatten(1)
     opposite = torch.einsum("hi,hj->hij", real.values, real.keys.conj()).flatten(1)
-    gaps = (same[:, None] - same).abs().square().sum(-1) + (
-        opposite[:, None] + opposite
-    ).abs().square().sum(-1)
+    # Of every two heads: how far they are from a pair.
+    differences = (same[:, None] - same).abs().square().sum(-1)
+    sums = (opposite[:, None] + opposite).abs().square().sum(-1)
+    gaps = differences + sums
     gaps.fill_diagonal_(torch.inf)
     sizes = (real.keys.norm(dim=1) * real.values.norm(dim=1)).tolist()
     chosen = []
@@ -210,15 +216,17 @@ def complex_heads(real: Heads) -> Heads:
         first, second = divmod(int(gaps.argmin()), len(gaps))
         chosen.append(max(first, second, key=sizes.__getitem__))
         for one in (first, second):
-            gaps[one], gaps[:, one] = torch.inf, torch.inf
-    return Heads(real.keys[sorted(chosen)], real.values[sorted(chosen)])
+            gaps[one] = torch.inf
+            gaps[:, one] = torch.inf
+    chosen.sort()
+    return Heads(real.keys[chosen], real.values[chosen])
 
 
 def as_real(heads: Heads) -> Heads:
     """Twice as many real heads that make up these complex ones."""
-    return Heads(
-        torch.cat([heads.keys, -1j * heads.keys]), torch.cat([heads.values, 1j * heads.values])
-    )
+    keys = torch.cat([heads.keys, -1j * heads.keys])
+    values = torch.cat([heads.values, 1j * heads.values])
+    return Heads(keys, values)
 
 
 def says(
@@ -226,11 +234,11 @@ def says(
 ) -> Complex[Tensor, "batch token dim"]:
     """What real heads with weights P predict after every state; 0 after the first."""
     n = states.shape[1]
-    before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
+    nothing = torch.zeros_like(states[:, :1])
+    before = torch.cat([nothing, states[:, :-1]], 1)
     scores = torch.einsum("bqi,hi,bki->bhqk", before.conj(), real.keys, states).real
-    return torch.einsum(
-        "bhqk,hi,bki->bqi", (scores * positions[:n, :n].tril()).to(states), real.values, states
-    )
+    pattern = scores * positions[:n, :n].tril()
+    return torch.einsum("bhqk,hi,bki->bqi", pattern.to(states), real.values, states)
 
 
 def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "query key"]:
@@ -262,14 +270,12 @@ def plain(
             left out.
         changes: of the settings.
     """
-    other = (
-        HookedTransformer(replace(model.cfg, unit=None, **changes))
-        .double()
-        .eval()
-        .requires_grad_(False)
-    )
+    cfg = replace(model.cfg, unit=None, **changes)
+    other = HookedTransformer(cfg).double().eval()
+    other.requires_grad_(False)
     known = model.state_dict() if weights is None else weights
-    other.load_state_dict({name: known[name].detach().double() for name in other.state_dict()})
+    kept = {name: known[name].detach().double() for name in other.state_dict()}
+    other.load_state_dict(kept)
     return other.to(model.unembed.W_U.device)
 
 
@@ -277,10 +283,12 @@ def with_positions(
     model: HookedTransformer, positions: Float[Tensor, "query key"]
 ) -> HookedTransformer:
     """The plain model with this P, in float64."""
-    n, weights = len(positions), dict(model.state_dict())
-    whole = torch.zeros(model.cfg.n_ctx, model.cfg.n_ctx, dtype=torch.float64)
+    n = len(positions)
+    n_ctx = model.cfg.n_ctx
+    whole = torch.zeros(n_ctx, n_ctx, dtype=torch.float64)
     whole[:n, :n] = positions
-    return plain(model, {**weights, "blocks.0.attn.W_P": whole}, position_weights="free")
+    weights = {**model.state_dict(), "blocks.0.attn.W_P": whole}
+    return plain(model, weights, position_weights="free")
 
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -356,7 +364,8 @@ def errors(
     """
     first = process_of(lab).n_determining
     missed = (out - prompts.ys)[:, first:].square().sum(2)
-    return missed / prompts.ys[:, first:].square().sum(2).clamp(min=NOTHING)
+    lengths = prompts.ys[:, first:].square().sum(2)
+    return missed / lengths.clamp(min=NOTHING)
 
 
 def by_arm(
