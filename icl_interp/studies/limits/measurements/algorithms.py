@@ -163,8 +163,9 @@ def rivals(lab: Lab) -> DataArray:
 @measurement("algorithms/own", version=2)
 def own(lab: Lab) -> DataArray:
     """The model's predictions for each query of `rivals`: (arm, who, unit, prompt)."""
-    predicted = at_queries(lab, arms(lab))
-    found = [_stacked(lab, [said]) for said in predicted]
+    found = []
+    for said in at_queries(lab, arms(lab)):
+        found.append(_stacked(lab, [said]))
     return _array(lab, found, (MODEL,), "at the query; the model in its own float32")
 
 
@@ -178,11 +179,13 @@ def itself(lab: Lab) -> DataArray:
     asked = arms(lab)
     sibling = lab.companions.get(Role(SEED))
     other_order = {arm: reshuffled(prompts, lab.seed) for arm, prompts in asked.items()}
-    by_arm = [[said] for said in at_queries(lab, other_order)]
-    if sibling:
-        for said, prompts in zip(by_arm, asked.values(), strict=True):
+    shuffled = at_queries(lab, other_order)
+    found = []
+    for of_self, prompts in zip(shuffled, asked.values(), strict=True):
+        said = [of_self]
+        if sibling:
             said.append(at_query(sibling, prompts))
-    found = [_stacked(lab, said) for said in by_arm]
+        found.append(_stacked(lab, said))
     who = (SELF, SEED) if sibling else (SELF,)
     return _array(lab, found, who, "at the query; the models in their own float32")
 

@@ -29,16 +29,21 @@ ROUNDING = 1e-9  # increments of score gaps that are none
 def _near_and_far(lab: Lab) -> dict[str, Sweep]:
     """Patterns of all heads in distribution, far out and at drawn places; score gaps far out."""
     queries = _far_queries(lab)
-    before = [-1e3 * lab.x_unit, 1e3 * lab.x_unit]
-    places = lab.drawn(lab.prompts, _drawn_sizes(lab))
-    scores = [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
+    before = 1e3 * lab.x_unit
+    sizes = _drawn_sizes(lab)
+    places = lab.drawn(lab.prompts, sizes)
+    near = AttentionEntropy(per_prompt=True)
+    out = AttentionEntropy(per_prompt=True)
+    drawn = AttentionEntropy(per_prompt=True)
+    n_layers = lab.model.cfg.n_layers
+    scores = [f"blocks.{i}.attn.hook_attn_scores" for i in range(n_layers)]
     gaps = Activations(scores, keep=score_gap)
-    asked = {}
-    asked["near"] = lab.ask(probes=[AttentionEntropy(per_prompt=True)])
-    asked["far"] = lab.ask(queries, probes=[AttentionEntropy(per_prompt=True)])
-    asked["drawn"] = lab.ask_at(places, probes=[AttentionEntropy(per_prompt=True)])
-    asked["gaps"] = lab.ask([*before, *queries], probes=[gaps])
-    return asked
+    return {
+        "near": lab.ask(probes=[near]),
+        "far": lab.ask(queries, probes=[out]),
+        "drawn": lab.ask_at(places, probes=[drawn]),
+        "gaps": lab.ask([-before, before, *queries], probes=[gaps]),
+    }
 
 
 def _far_queries(lab: Lab) -> list[float]:
@@ -58,26 +63,31 @@ def concentration(lab: Lab, swept: Mapping[str, Swept]) -> DataArray:
     """
     deltas = []
     for place in ("near", "far", "drawn"):
-        found = swept[place].probe(AttentionEntropy).results()
+        probe = swept[place].probe(AttentionEntropy)
+        found = probe.results()
         deltas.append(found["delta"].values)  # (layer, head, condition, prompt)
     now = np.concatenate(deltas, 2) <= CONCENTRATED
 
     # Conditions 1 and 4 are the queries at -1e5 and 1e5.
-    gaps = swept["gaps"].probe(Activations).recorded
-    grows = np.stack([_grows(recorded) for recorded in gaps.values()])
-    later = now[:, :, [1, 4]] | grows
-    hits = torch.from_numpy(np.concatenate([now, later], 2)).double()
+    at_ends = now[:, :, [1, 4]]
+    gaps = swept["gaps"].probe(Activations)
+    grows = [_grows(recorded) for recorded in gaps.recorded.values()]
+    later = at_ends | np.stack(grows)
+    hits = np.concatenate([now, later], 2)
 
     # From (layer, head, condition, prompt) to (head, condition, unit).
-    shares = lab.by_unit(hits.movedim(-1, 0))
+    prompts_first = torch.from_numpy(hits).double().movedim(-1, 0)
+    shares = lab.by_unit(prompts_first)
     values = np.moveaxis(shares, 0, -1)
-    values = values.reshape(len(lab.heads), -1, lab.n_units)
+    n_heads = len(lab.heads)
+    values = values.reshape(n_heads, -1, lab.n_units)
     sizes = np.full_like(values[:, :1], lab.unit_size)
     values = np.concatenate([values, sizes], 1)
-    axes = {}
-    axes["head"] = relevance.labels(lab)
-    axes["condition"] = ("in distribution", *_far_queries(lab), *DRAWN, *LATER, "prompts")
-    axes["unit"] = tuple(range(lab.n_units))
+    queries = _far_queries(lab)
+    heads = relevance.labels(lab)
+    conditions = ("in distribution", *queries, *DRAWN, *LATER, "prompts")
+    units = tuple(range(lab.n_units))
+    axes = {"head": heads, "condition": conditions, "unit": units}
     return make_array(values, axes, note=f"delta <= {CONCENTRATED}")
 
 
@@ -106,7 +116,8 @@ def score_gap(scores: Float[torch.Tensor, "*batch key"]) -> Float[torch.Tensor, 
     top = scores.amax(-1, keepdim=True)
     ties = scores >= top - TIE
     below = scores.masked_fill(ties, -torch.inf).amax(-1)
-    return torch.where(below.isinf(), 0.0, top[..., 0] - below)
+    gap = top[..., 0] - below
+    return torch.where(below.isinf(), 0.0, gap)
 
 
 def _grows(gaps: Float[torch.Tensor, "batch head query"]) -> Bool[np.ndarray, "head sign batch"]:
@@ -116,8 +127,11 @@ def _grows(gaps: Float[torch.Tensor, "batch head query"]) -> Bool[np.ndarray, "h
     increments that shrink from one decade to the next.
     """
     outwards = gaps[..., [[0, 3, 2], [1, 4, 5]]]  # (batch, head, sign, size)
-    earlier, last = outwards.diff(dim=-1).unbind(-1)
-    grows = (last > ROUNDING) & (last >= GROWS * earlier.abs())
+    decades = outwards.diff(dim=-1)
+    earlier, last = decades.unbind(-1)
+    least = GROWS * earlier.abs()
+    is_rise = last > ROUNDING
+    grows = is_rise & (last >= least)
     return grows.permute(1, 2, 0).numpy()
 
 
@@ -137,21 +151,26 @@ def delta(lab: Lab, swept: Swept) -> DataArray:
     mean = entropy["delta"].sel(statistic="mean").values
     shares = np.moveaxis(targets["share"].values, -1, 0)
     statistics = ("delta", *TARGETS)
+    heads = relevance.labels(lab)
     values = np.concatenate([mean[None], shares])
-    values = values.reshape(len(statistics), -1, len(xs))
-    axes = {"statistic": statistics, "head": relevance.labels(lab), "x": tuple(xs)}
+    values = values.reshape(len(statistics), len(heads), len(xs))
+    axes = {"statistic": statistics, "head": heads, "x": tuple(xs)}
     return make_curve(values, axes)
 
 
 def _swapped(lab: Lab) -> dict[str, Sweep]:
     """f near and far, as it is and with every head's pattern swapped."""
-    xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
-    asked = {}
-    asked["intact"] = lab.ask(xs)
-    asked["one-hot"] = lab.ask(xs, query=[SwapPattern("hardmax")])
-    asked["uniform"] = lab.ask(xs, query=[SwapPattern("uniform")])
-    asked["flattened"] = lab.ask(xs, query=[Temperature(1e6)])
-    return asked
+    far_out = 1e4 * lab.x_unit
+    xs = [*lab.inner, -far_out, far_out]
+    hardmax = SwapPattern("hardmax")
+    uniform = SwapPattern("uniform")
+    flattened = Temperature(1e6)
+    return {
+        "intact": lab.ask(xs),
+        "one-hot": lab.ask(xs, query=[hardmax]),
+        "uniform": lab.ask(xs, query=[uniform]),
+        "flattened": lab.ask(xs, query=[flattened]),
+    }
 
 
 @measurement("heads/far swap", asks=_swapped)
@@ -164,7 +183,12 @@ def far_swap(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
     intact = arms["intact"]
     values = []
     for name, arm in arms.items():
-        change = intact.f if name == "intact" else arm.f - intact.f
-        values.append(lab.by_unit(change.square().sum(-1)))
-    axes = {"arm": tuple(arms), "unit": tuple(range(lab.n_units)), "x": tuple(intact.xs)}
+        change = arm.f
+        if name != "intact":
+            change = change - intact.f
+        square = change.square().sum(-1)
+        values.append(lab.by_unit(square))
+    units = tuple(range(lab.n_units))
+    xs = tuple(intact.xs)
+    axes = {"arm": tuple(arms), "unit": units, "x": xs}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
