@@ -221,8 +221,10 @@ def _errors(
     squares = torch.cat([squares[..., :1], both, squares[..., end:]], -1)
     rows = [lab.by_unit(one, prompts) for one in squares]
     units = tuple(range(lab.units_in(prompts)))
-    note = f"{n} prompts; norms frozen at the query; errors against the function without "
-    note += "noise; float64"
+    note = (
+        f"{n} prompts; norms frozen at the query; errors against the function without noise; "
+        "float64"
+    )
     return make_array(rows, {"arm": ARMS, "unit": units, "place": PLACES}, note=note)
 
 

@@ -60,8 +60,8 @@ def layer_of(model: HookedTransformer, n_tokens: int) -> theory.ScalarLayer:
     shifts = _plain(embed.b_E).expand(n_tokens, -1)
     if cfg.positional_embedding_type == "standard":
         shifts = shifts + _plain(model.pos_embed.W_pos[:n_tokens])
-    weights = tuple(_plain(getattr(attn, f"W_{letter}")) for letter in "QKVO")
-    biases = tuple(_plain(getattr(attn, f"b_{letter}")) for letter in "QKVO")
+    weights = (_plain(attn.W_Q), _plain(attn.W_K), _plain(attn.W_V), _plain(attn.W_O))
+    biases = (_plain(attn.b_Q), _plain(attn.b_K), _plain(attn.b_V), _plain(attn.b_O))
     read_in = _plain(embed.W_E[0])
     scale = float(attn.scale)
     return theory.ScalarLayer.of_weights(read_in, shifts, weights, biases, scale=scale)
