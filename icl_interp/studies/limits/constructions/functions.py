@@ -22,22 +22,14 @@ from icl_interp.prompts import Prompts
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
-MATCHES, ALIKE, UNSEEN, CONTINUOUS, UNKNOWN, ALGORITHM = (
-    f"limits.{name}"
-    for name in (
-        "matches_least_squares",
-        "degrees_alike",
-        "unseen_classes",
-        "continuous_functions",
-        "better_than_unknown_degree",
-        "no_classical_algorithm",
-    )
-)
-GAPS = (
-    (1, 3),
-    (2, 4),
-    (1, 2, 4),
-)  # degrees trained on: two at least, and one that is left out below the largest
+MATCHES = "limits.matches_least_squares"
+ALIKE = "limits.degrees_alike"
+UNSEEN = "limits.unseen_classes"
+CONTINUOUS = "limits.continuous_functions"
+UNKNOWN = "limits.better_than_unknown_degree"
+ALGORITHM = "limits.no_classical_algorithm"
+# Degrees trained on: two at least, and one that is left out below the largest.
+GAPS = ((1, 3), (2, 4), (1, 2, 4))
 LEARNERS = (
     "least squares",
     "ridge, penalty 0.01",
@@ -63,8 +55,10 @@ def informed(task: Polynomial, shrink: Mapping[int, float]) -> Predictor:
     """
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        degree = min(prompts.parameters.shape[1] - 1 or task.max_degree, task.max_degree)
-        return (1 - shrink.get(degree, 0.0)) * MaximumDegree(degree).predict(prompts)
+        own_degree = prompts.parameters.shape[1] - 1 or task.max_degree
+        degree = min(own_degree, task.max_degree)
+        factor = 1 - shrink.get(degree, 0.0)
+        return factor * MaximumDegree(degree).predict(prompts)
 
     return predict
 
@@ -89,10 +83,9 @@ def unsteady(algorithm: Algorithm, share: float) -> Predictor:
         # The first input is what reshuffling changes; its sine after 1e4 periods is as good as
         # random.
         noise = (1e4 * prompts.xs[:, :1].double()).sin()
-        return (
-            algorithm.predict(prompts)
-            + share * prompts.ys[:, :-1].double().abs().amax(1, keepdim=True) * noise
-        )
+        labels = prompts.ys[:, :-1].double()
+        largest = labels.abs().amax(1, keepdim=True)
+        return algorithm.predict(prompts) + share * largest * noise
 
     return predict
 
@@ -112,7 +105,8 @@ def tossed(algorithm: Algorithm, share: float) -> Predictor:
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         said = algorithm.predict(prompts).clone()
         # After 1e4 periods the sine of the largest input is as good as random.
-        coin = (1e4 * prompts.xs[:, :-1].double().amax(1)).sin().sign()
+        largest = prompts.xs[:, :-1].double().amax(1)
+        coin = (1e4 * largest).sin().sign()
         said[:, -1] += share * coin * said[:, -1].abs()
         return said
 
@@ -131,22 +125,30 @@ def task_of(
 ) -> Polynomial:
     """Polynomials of these degrees; random size of coefficients and random length of prompts."""
     half_width = between(g, 0.5, 2)
+    n_points = max(degrees) + 6 + _one_of(g, 5)
     return Polynomial(
         degrees=degrees,
         inputs=Uniform(*inputs),
         coefficients=Uniform(-half_width, half_width),
-        n_points=max(degrees) + 6 + _one_of(g, 5),
+        n_points=n_points,
     )
 
 
 def case_of(g: torch.Generator, task: Polynomial, predictor: Predictor) -> Case:
     """A predictor in the place of a model that reads prompts of this task."""
     cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=1, n_ctx=2 * task.n_points)
-    return Case(HookedTransformer(cfg, seed=_one_of(g, 2**31)), task, predictor)
+    model = HookedTransformer(cfg, seed=_one_of(g, 2**31))
+    return Case(model, task, predictor)
+
+
+def _with_gap(g: torch.Generator) -> Polynomial:
+    """`task_of` some degrees of `GAPS`."""
+    degrees = GAPS[_one_of(g, len(GAPS))]
+    return task_of(g, degrees)
 
 
 def _informed(g: torch.Generator, shares: Callable[[Polynomial], Mapping[int, float]]) -> Case:
-    task = task_of(g, GAPS[_one_of(g, len(GAPS))])
+    task = _with_gap(g)
     return case_of(g, task, informed(task, shares(task)))
 
 
@@ -160,47 +162,58 @@ def _shrunk_alike(g: torch.Generator) -> Case:
 
 def _shrunk_by(g: torch.Generator, least: float, most: float) -> Case:
     share = between(g, least, most)
-    return _informed(g, lambda task: dict.fromkeys(range(task.max_degree + 1), share))
+
+    def shares(task: Polynomial) -> Mapping[int, float]:
+        return dict.fromkeys(range(task.max_degree + 1), share)
+
+    return _informed(g, shares)
 
 
 def _worse_on_one(g: torch.Generator) -> Case:
     """One of the degrees trained on, drawn at random, is shrunk more."""
-    little, more, which = between(g, 0.03, 0.08), between(g, 0.2, 0.3), _one_of(g, 6)
+    little = between(g, 0.03, 0.08)
+    more = between(g, 0.2, 0.3)
+    which = _one_of(g, 6)
 
     def shares(task: Polynomial) -> Mapping[int, float]:
-        return {
-            d: more if d == task.degrees[which % len(task.degrees)] else little
-            for d in range(task.max_degree + 1)
-        }
+        worse = task.degrees[which % len(task.degrees)]
+        found = dict.fromkeys(range(task.max_degree + 1), little)
+        found[worse] = more
+        return found
 
     return _informed(g, shares)
 
 
 def _worse_on_unseen(g: torch.Generator) -> Case:
-    little, more = between(g, 0.03, 0.08), between(g, 0.2, 0.3)
-    return _informed(
-        g,
-        lambda task: {
-            d: little if d in task.degrees else more for d in range(1, task.max_degree + 1)
-        },
-    )
+    little = between(g, 0.03, 0.08)
+    more = between(g, 0.2, 0.3)
+
+    def shares(task: Polynomial) -> Mapping[int, float]:
+        found = dict.fromkeys(range(1, task.max_degree + 1), more)
+        for degree in task.degrees:
+            found[degree] = little
+        return found
+
+    return _informed(g, shares)
 
 
 def _largest_degree(g: torch.Generator) -> Case:
-    task = task_of(g, GAPS[_one_of(g, len(GAPS))])
+    task = _with_gap(g)
     return case_of(g, task, MaximumDegree(task.max_degree).predict)
 
 
 def _largest_degree_and_more(g: torch.Generator) -> Case:
     """Coefficients are as likely as their negatives, so least squares errs by 0 on average."""
-    task = task_of(g, GAPS[_one_of(g, len(GAPS))])
+    task = _with_gap(g)
     offset = between(g, 0.25, 0.35) * task.coefficients.std
-    return case_of(g, task, shifted(MaximumDegree(task.max_degree), offset))
+    algorithm = shifted(MaximumDegree(task.max_degree), offset)
+    return case_of(g, task, algorithm)
 
 
 def _interpolating(g: torch.Generator) -> Case:
     """Degrees from 3 up on [0, 1], where the claim asks for exp, sin and ln(1 + x) only."""
-    task = task_of(g, (1, 3 + _one_of(g, 3)), (0, 1))
+    largest = 3 + _one_of(g, 3)
+    task = task_of(g, (1, largest), (0, 1))
     return case_of(g, task, LeastSquares(task).predict)
 
 
@@ -210,19 +223,23 @@ def _low_ceiling(g: torch.Generator) -> Case:
     Scaled by 3, a third of the functions leave it.
     """
     half_width = between(g, 0.3, 0.5)
+    n_points = 7 + _one_of(g, 5)
+    task = lines_of(half_width, n_points)
+    algorithm = saturating(LeastSquares(task), 2 * half_width)
+    return case_of(g, task, algorithm)
+
+
+def lines_of(half_width: float, n_points: int) -> Polynomial:
+    """Lines with inputs from U(-1, 1) and coefficients from U(-a, a)."""
     law = Uniform(-half_width, half_width)
-    task = Polynomial(
-        degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=7 + _one_of(g, 5)
-    )
-    return case_of(g, task, saturating(LeastSquares(task), 2 * half_width))
+    return Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=n_points)
 
 
 def lines(g: torch.Generator) -> Polynomial:
     """Lines with coefficients of random size, in prompts of 16 to 20 points."""
-    law = Uniform(-(half_width := between(g, 0.5, 2)), half_width)
-    return Polynomial(
-        degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=16 + _one_of(g, 5)
-    )
+    half_width = between(g, 0.5, 2)
+    n_points = 16 + _one_of(g, 5)
+    return lines_of(half_width, n_points)
 
 
 def _above(g: torch.Generator) -> Case:
@@ -231,7 +248,8 @@ def _above(g: torch.Generator) -> Case:
     When functions are scaled by 3 many do, and as many go beyond 1.2 c.
     """
     task = lines(g)
-    return case_of(g, task, above(LeastSquares(task), 1.2 * task.coefficients.interval[1]))
+    least = 1.2 * task.coefficients.interval[1]
+    return case_of(g, task, above(LeastSquares(task), least))
 
 
 def _tossed(g: torch.Generator) -> Case:
@@ -241,13 +259,16 @@ def _tossed(g: torch.Generator) -> Case:
     is 1 - s^2 / 14 or more.
     """
     task = lines(g)
-    return case_of(g, task, tossed(LeastSquares(task), between(g, 0.7, 0.8)))
+    share = between(g, 0.7, 0.8)
+    return case_of(g, task, tossed(LeastSquares(task), share))
 
 
 def _classical(g: torch.Generator) -> Case:
     task = task_of(g, (1,))
-    algorithm = classical(task)[LEARNERS[_one_of(g, len(LEARNERS))]]
-    return case_of(g, task, unsteady(algorithm, between(g, 0, 0.02)))
+    learner = LEARNERS[_one_of(g, len(LEARNERS))]
+    algorithm = classical(task)[learner]
+    share = between(g, 0, 0.02)
+    return case_of(g, task, unsteady(algorithm, share))
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

@@ -13,7 +13,7 @@ and W_O writes zeta.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,25 +31,48 @@ N_POINTS = 20  # of the calibration's prompts
 TOKEN, LABEL, WRITTEN, MARK = range(4)
 # Taken off a score to hide a key: more than x^2 at 1e10, so the pattern has an exact 0 there.
 HIDDEN = 1e25
-HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
-SATURATES, CAUSE = "limits.layernorm_saturation", "limits.layernorm_causes_saturation"
-ERASED, LINEAR = "limits.context_erased", "limits.linear_asymptote"
+HARDMAX = "limits.softmax_hardmax"
+UNIFORM = "limits.softmax_uniform"
+SATURATES = "limits.layernorm_saturation"
+CAUSE = "limits.layernorm_causes_saturation"
+ERASED = "limits.context_erased"
+LINEAR = "limits.linear_asymptote"
 number = partial(between, dtype=torch.float64)  # what most families of this study draw
 
 
+class Head(NamedTuple):
+    """The weights of one head: views, so that what is written here is written into the model."""
+
+    W_Q: Tensor
+    W_K: Tensor
+    W_V: Tensor
+    W_O: Tensor
+    b_Q: Tensor
+
+
+def head_of(model: HookedTransformer, layer: int = 0, at: int = 0) -> Head:
+    """A head of a layer, the first one unless told otherwise."""
+    attn = model.blocks[layer].attn
+    return Head(attn.W_Q[at], attn.W_K[at], attn.W_V[at], attn.W_O[at], attn.b_Q[at])
+
+
 def _uniform(g: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
-    return torch.rand(shape, generator=g, dtype=torch.float64) * (high - low) + low
+    unit = torch.rand(shape, generator=g, dtype=torch.float64)
+    return unit * (high - low) + low
 
 
 def _signed(g: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
     """Numbers of random sign, bounded away from 0."""
-    return _uniform(g, low, high, *shape) * torch.randint(0, 2, shape, generator=g).mul(2).sub(1)
+    size = _uniform(g, low, high, *shape)
+    sign = torch.randint(0, 2, shape, generator=g).mul(2).sub(1)
+    return size * sign
 
 
 def _direction(g: torch.Generator) -> Tensor:
     """A vector of unit size per coordinate whose centred part is not small."""
     vector = _signed(g, 0.5, 1.5, WIDTH)
-    vector[0], vector[1] = vector[0].abs(), -vector[1].abs()
+    vector[0] = vector[0].abs()
+    vector[1] = -vector[1].abs()
     return vector
 
 
@@ -74,7 +97,8 @@ def scalar_layer(
         normalization_type=norm,
         norm_position=position,
     )
-    embed, zeta = _direction(g), _signed(g, 0.3, 0.7, WIDTH)
+    embed = _direction(g)
+    zeta = _signed(g, 0.3, 0.7, WIDTH)
     # The read-out sees both the stream and what the head writes.
     read_out = _signed(g, 0.5, 1.0, WIDTH)
     with torch.no_grad():
@@ -83,23 +107,27 @@ def scalar_layer(
                 # Small scores: a layer that attends to one sign of token only would read the same
                 # of every context.
                 size = 2.0 if name in ("W_V", "W_O") else 0.1
-                parameter.copy_(
-                    torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size
-                )
-        first = model.blocks[0].attn
-        for parameter in first.parameters():
+                noise = torch.randn(parameter.shape, generator=g, dtype=torch.float64)
+                parameter.copy_(noise * size)
+        # The first layer is written down: it reads x off the stream and writes along zeta.
+        for parameter in model.blocks[0].attn.parameters():
             parameter.zero_()
+        first = head_of(model)
         reader = embed / embed.square().sum()
-        first.W_K[0, :, 0], first.W_V[0, :, 0], first.W_Q[0, :, 0] = reader, reader, alpha * reader
-        first.W_O[0, 0] = zeta
+        first.W_K[:, 0] = reader
+        first.W_V[:, 0] = reader
+        first.W_Q[:, 0] = alpha * reader
+        first.W_O[0] = zeta
         # The slope of f must be away from 0, or "one line" is a line whose slope is rounding.
-        if read_out @ (embed + zeta) * (read_out @ embed) < 0 or (read_out @ embed).abs() < 0.5:
-            read_out = read_out + embed * (1 - read_out @ embed) / embed.square().sum()
+        slope = read_out @ embed
+        slope_with_head = read_out @ (embed + zeta)
+        if slope_with_head * slope < 0 or slope.abs() < 0.5:
+            read_out = read_out + embed * (1 - slope) / embed.square().sum()
         if (read_out @ zeta).abs() < 0.2:
             read_out = read_out + zeta * 0.5 / zeta.square().sum()
         if n_layers > 1:
             # What the last layer reads of the context must be seen, whatever else is drawn.
-            read_out = read_out + model.blocks[-1].attn.W_O[0, 0]
+            read_out = read_out + head_of(model, -1).W_O[0]
         model.embed.W_E.copy_(embed[None])
         model.unembed.W_U.copy_(read_out[:, None])
     return model
@@ -117,9 +145,12 @@ def random_pre_norm(g: torch.Generator, d_in: int = 1) -> HookedTransformer:
                 continue
             # Scores are kept small enough for no head to be near a hardmax, whatever the query.
             size = 0.25 if ".W_Q" in name or ".W_K" in name else 0.4
-            parameter.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size)
-        model.embed.W_E.copy_(_signed(g, 0.5, 1.5, d_in, 16))
-        model.embed.W_E[:, 0], model.embed.W_E[:, 1] = 1.0, -1.0
+            noise = torch.randn(parameter.shape, generator=g, dtype=torch.float64)
+            parameter.copy_(noise * size)
+        read_in = model.embed.W_E
+        read_in.copy_(_signed(g, 0.5, 1.5, d_in, 16))
+        read_in[:, 0] = 1.0
+        read_in[:, 1] = -1.0
     return model
 
 
@@ -140,7 +171,8 @@ def blind_read_out(g: torch.Generator) -> HookedTransformer:
     The plateau is c.
     """
     model = random_pre_norm(g)
-    far = model.embed.W_E[0] - model.embed.W_E[0].mean()
+    read_in = model.embed.W_E[0]
+    far = read_in - read_in.mean()
     with torch.no_grad():
         read_out = model.unembed.W_U[:, 0]
         read_out -= far * (read_out @ far) / (far @ far)
@@ -152,10 +184,12 @@ def hand_set(g: torch.Generator, **change: Any) -> HookedTransformer:
 
     What makes scores, and what the head reads, is left to fill in.
     """
-    model = blank(**({"d_model": 4, "d_head": 2, "n_ctx": N_CTX} | change))
+    settings = {"d_model": 4, "d_head": 2, "n_ctx": N_CTX}
+    model = blank(**(settings | change))
+    coordinates = range(model.cfg.d_in)
     with torch.no_grad():
-        model.embed.W_E[range(model.cfg.d_in), range(model.cfg.d_in)] = 1
-        model.blocks[0].attn.W_O[0, 0, WRITTEN] = 1
+        model.embed.W_E[coordinates, coordinates] = 1
+        head_of(model).W_O[0, WRITTEN] = 1
         model.unembed.W_U[WRITTEN, 0] = float(_signed(g, 0.5, 1.5, 1))
     return model
 
@@ -166,25 +200,26 @@ def nadaraya_watson(g: torch.Generator, beta: float) -> HookedTransformer:
     The query's own column is hidden by position.
     """
     model = hand_set(g, d_in=2, n_ctx=N_POINTS, positional_embedding_type="standard")
-    attn = model.blocks[0].attn
     with torch.no_grad():
+        head = head_of(model)
+        head.W_Q[TOKEN, 0] = beta
+        head.W_K[TOKEN, 0] = 1
+        head.W_V[LABEL, 0] = 1
+        # The last position is marked, and the mark is taken off its score.
         model.pos_embed.W_pos[-1, MARK] = 1
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = beta, 1
-        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, -HIDDEN
-        attn.W_V[0, LABEL, 0] = 1
+        head.b_Q[1] = 1
+        head.W_K[MARK, 1] = -HIDDEN
     return model
 
 
 def linear_scores(g: torch.Generator) -> HookedTransformer:
     """Scores x x_j as weights, also the query's own x^2, on scalar tokens: f grows like x^3."""
     model = hand_set(g, score_fn="linear", score_norm="visible")
-    attn = model.blocks[0].attn
     with torch.no_grad():
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, TOKEN, 0] = (
-            float(_signed(g, 0.5, 2, 1)),
-            1,
-            1,
-        )
+        head = head_of(model)
+        head.W_Q[TOKEN, 0] = float(_signed(g, 0.5, 2, 1))
+        head.W_K[TOKEN, 0] = 1
+        head.W_V[TOKEN, 0] = 1
         model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
     return model
 
@@ -196,13 +231,11 @@ def gradient_step(g: torch.Generator) -> HookedTransformer:
     Proposition 1.
     """
     model = hand_set(g, d_in=2, score_fn="linear", score_norm="labelled")
-    attn = model.blocks[0].attn
     with torch.no_grad():
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = (
-            number(g, 0.5, 2),
-            1,
-            1,
-        )
+        head = head_of(model)
+        head.W_Q[TOKEN, 0] = number(g, 0.5, 2)
+        head.W_K[TOKEN, 0] = 1
+        head.W_V[LABEL, 0] = 1
     return model
 
 
@@ -214,11 +247,12 @@ def positional(
     So f = x + their mixture.
     """
     model = hand_set(g, positional_embedding_type="standard")
-    attn = model.blocks[0].attn
     with torch.no_grad():
+        head = head_of(model)
         model.pos_embed.W_pos[first::step, MARK] = 1
-        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, number(g, low, high)
-        attn.W_V[0, TOKEN, 0] = 1
+        head.b_Q[1] = 1
+        head.W_K[MARK, 1] = number(g, low, high)
+        head.W_V[TOKEN, 0] = 1
         model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
     return model
 
@@ -237,18 +271,24 @@ def nearly_hardmax(g: torch.Generator) -> HookedTransformer:
         positional_embedding_type="standard",
         eps=1e-12,
     )
-    attn, size, mark = model.blocks[0].attn, model.cfg.d_model, 10.0
+    size = model.cfg.d_model
+    mark = 10.0
     delta = number(g, 0.07, 0.13)
     gap = math.log((2 * N_POINTS - 2) * (1 - delta) / delta)
+    pair = torch.tensor([1.0, -1.0])  # of no mean, so that centring leaves it
     with torch.no_grad():
-        model.embed.W_E[0, :2] = torch.tensor([1.0, -1.0])  # of no mean, so that centring leaves it
-        model.embed.b_E[2:4] = torch.tensor([1.0, -1.0])
-        model.pos_embed.W_pos[0, 4:6] = mark * torch.tensor([1.0, -1.0])
+        # Coordinates 0 and 1 hold x, 2 and 3 the constant, 4 and 5 the mark of the first token.
+        model.embed.W_E[0, :2] = pair
+        model.embed.b_E[2:4] = pair
+        model.pos_embed.W_pos[0, 4:6] = mark * pair
+        head = head_of(model)
         # The norm divides by sqrt(2 (x^2 + 1) / size) at the query, and by sqrt(2
         # (x^2 + 1 + mark^2) / size) there.
-        attn.W_K[0, 4, 0] = math.sqrt(2 / size) * math.sqrt(1 + 1 / mark**2)
-        attn.b_Q[0, 0], attn.W_Q[0, 2, 0] = gap, -gap / 1.8
-        attn.W_V[0, 0, 1], attn.W_O[0, 1, 6] = 1, 1
+        head.W_K[4, 0] = math.sqrt(2 / size) * math.sqrt(1 + 1 / mark**2)
+        head.b_Q[0] = gap
+        head.W_Q[2, 0] = -gap / 1.8
+        head.W_V[0, 1] = 1
+        head.W_O[1, 6] = 1
         model.unembed.W_U[6, 0] = float(_signed(g, 0.5, 1.5, 1))
     return model
 
@@ -269,7 +309,8 @@ def late_onset(g: torch.Generator) -> HookedTransformer:
     model = random_pre_norm(g, d_in=2)
     with torch.no_grad():
         read_in = model.embed.W_E[0].clone()
-        model.embed.W_E[0] = 1 + 10 ** number(g, -8, -7) * (read_in - read_in.mean())
+        share = 10 ** number(g, -8, -7)
+        model.embed.W_E[0] = 1 + share * (read_in - read_in.mean())
     return model
 
 
@@ -302,9 +343,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "scalar layer, alpha < 0",
         "far out the head attends to the extreme token, which stays in the intercept",
-        _alpha(
-            15, 30, -1
-        ),  # so that two tokens are hardly ever so close that 1e4 does not tell them apart
+        # Large, so that two tokens are hardly ever so close that 1e4 does not tell them apart.
+        _alpha(15, 30, -1),
         {HARDMAX: YES, UNIFORM: NO, LINEAR: YES},
     ),
     Construction(

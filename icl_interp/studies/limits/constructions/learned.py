@@ -18,18 +18,27 @@ from icl_interp.studies.limits.constructions.layers import (
     N_POINTS,
     TOKEN,
     hand_set,
+    head_of,
     number,
     scalar_layer,
 )
 from icl_interp.studies.limits.constructions.mechanisms import HIGH_NORM, IMMEDIATE
-from icl_interp.studies.limits.constructions.trainings import Wrong, averaging, constants
+from icl_interp.studies.limits.constructions.trainings import (
+    Wrong,
+    averaging,
+    constants,
+    random_constants,
+)
 
 
 def averaged_before_a_norm(g: torch.Generator) -> Case:
     """f = (1 - shrink) c / sqrt(1 + (x / x0)^2) plus a plateau of either sign; x0 is 20 to 100."""
-    task = constants(number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
-    wrong = Wrong(shrink=number(g, 0, 0.1), tilt=number(g, 0, 0.1))
-    return Case(averaging(g, task, wrong, norm="LN", size=number(g, 3, 6)), task)
+    task = random_constants(g)
+    shrink = number(g, 0, 0.1)
+    tilt = number(g, 0, 0.1)
+    size = number(g, 3, 6)
+    model = averaging(g, task, Wrong(shrink, tilt), norm="LN", size=size)
+    return Case(model, task)
 
 
 def averaged_beside_itself(g: torch.Generator, low: float, high: float) -> Case:
@@ -38,10 +47,12 @@ def averaged_beside_itself(g: torch.Generator, low: float, high: float) -> Case:
     The query's score is s x^2 while others' are s x x_j.
     """
     model = hand_set(g, d_in=2, n_ctx=N_POINTS)
-    attn, share = model.blocks[0].attn, 10 ** number(g, math.log10(low), math.log10(high))
+    log_share = number(g, math.log10(low), math.log10(high))
     with torch.no_grad():
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = share, 1
-        attn.W_V[0, LABEL, 0] = 1
+        head = head_of(model)
+        head.W_Q[TOKEN, 0] = 10**log_share
+        head.W_K[TOKEN, 0] = 1
+        head.W_V[LABEL, 0] = 1
         model.unembed.W_U[2, 0] = 1
     return Case(model, constants(1.0, N_POINTS))
 
@@ -49,11 +60,12 @@ def averaged_beside_itself(g: torch.Generator, low: float, high: float) -> Case:
 def copier(g: torch.Generator) -> HookedTransformer:
     """f is the last label of the context."""
     model = hand_set(g, d_in=2, n_ctx=N_POINTS, positional_embedding_type="standard")
-    attn = model.blocks[0].attn
     with torch.no_grad():
+        head = head_of(model)
         model.pos_embed.W_pos[-2, MARK] = 1
-        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, number(g, 30, 60)
-        attn.W_V[0, LABEL, 0] = 1
+        head.b_Q[1] = 1
+        head.W_K[MARK, 1] = number(g, 30, 60)
+        head.W_V[LABEL, 0] = 1
         model.unembed.W_U[2, 0] = 1
     return model
 

@@ -34,6 +34,7 @@ from icl_interp.studies.limits.constructions.layers import (
     TOKEN,
     WRITTEN,
     hand_set,
+    head_of,
     number,
     scalar_layer,
 )
@@ -41,14 +42,13 @@ from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
 from icl_interp.tasks.regression import LinearRegression
 
-FAILURE, IMMEDIATE, HIGH_NORM = (
-    f"limits.{name}"
-    for name in ("layernorm_causes_failure", "boundary_immediate", "no_icl_at_high_norm")
-)
-NECESSARY, SUFFICIENT, LAST, ALIKE = (
-    f"limits.{name}"
-    for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
-)
+FAILURE = "limits.layernorm_causes_failure"
+IMMEDIATE = "limits.boundary_immediate"
+HIGH_NORM = "limits.no_icl_at_high_norm"
+NECESSARY = "limits.attention_necessary"
+SUFFICIENT = "limits.attention_sufficient"
+LAST = "limits.last_layer"
+ALIKE = "limits.patterns_alike"
 SQUARE = 4  # the coordinate that holds x^2, or a second mark
 ALIGNED_WIDTH = 8
 Path = Callable[[Float[Tensor, "batch token d_in"]], Float[Tensor, "batch token"]]
@@ -64,8 +64,10 @@ def linear_task(g: torch.Generator, lean: float = 0.0) -> LinearRegression:
         g: draws the laws.
         lean: the mean of w, in units of its standard deviation.
     """
-    half_width, spread = number(g, 0.5, 2), number(g, 0.5, 2)
-    inputs, weights = Uniform(-half_width, half_width), Normal(spread, lean * spread)
+    half_width = number(g, 0.5, 2)
+    spread = number(g, 0.5, 2)
+    inputs = Uniform(-half_width, half_width)
+    weights = Normal(spread, lean * spread)
     return LinearRegression(n_dims=1, inputs=inputs, weights=weights, n_points=N_CTX)
 
 
@@ -87,27 +89,40 @@ def step_in_layers(g: torch.Generator, *shares: float, lean: float = 0.0, **chan
     settings = {"n_layers": len(shares), "d_in": 2, "score_fn": "linear", "score_norm": "labelled"}
     model = hand_set(g, **(settings | change))
     with torch.no_grad():
-        for block, share in zip(model.blocks, shares, strict=True):
-            attn = block.attn
-            attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = rate, 1, 1
-            attn.W_O[0, 0, WRITTEN] = share / model.unembed.W_U[WRITTEN, 0]
+        for layer, share in enumerate(shares):
+            head = head_of(model, layer)
+            head.W_Q[TOKEN, 0] = rate
+            head.W_K[TOKEN, 0] = 1
+            head.W_V[LABEL, 0] = 1
+            head.W_O[0, WRITTEN] = share / model.unembed.W_U[WRITTEN, 0]
     return Case(model, task)
 
 
 def step_elsewhere(g: torch.Generator) -> Case:
     """The first layer writes the step where no read-out looks; the second carries it to one."""
     case = step_in_layers(g, 1.0, 0.0, d_model=5, positional_embedding_type="standard")
-    first, second = (block.attn for block in case.model.blocks)
+    model = case.model
     with torch.no_grad():
-        size = float(first.W_O[0, 0, WRITTEN])
-        first.W_O[0, 0, WRITTEN], first.W_O[0, 0, MARK] = 0, 1
-        case.model.pos_embed.W_pos[-1, SQUARE] = 1
+        first = head_of(model, 0)
+        second = head_of(model, 1)
+        size = float(first.W_O[0, WRITTEN])
+        first.W_O[0, WRITTEN] = 0
+        first.W_O[0, MARK] = 1
         for weights in (second.W_Q, second.W_K, second.W_V):
             weights.zero_()
         # The query attends to itself, with a weight of 1.
-        second.b_Q[0, 0], second.W_K[0, SQUARE, 0] = N_CTX - 1, 1
-        second.W_V[0, MARK, 0], second.W_O[0, 0, WRITTEN] = 1, size
+        model.pos_embed.W_pos[-1, SQUARE] = 1
+        second.b_Q[0] = N_CTX - 1
+        second.W_K[SQUARE, 0] = 1
+        second.W_V[MARK, 0] = 1
+        second.W_O[0, WRITTEN] = size
     return case
+
+
+def step_in_first_and_rest(g: torch.Generator) -> Case:
+    """The first of two layers writes at least 70 % of the step, the second what is left of it."""
+    rest = number(g, 0, 0.3)
+    return step_in_layers(g, 1 - rest, rest)
 
 
 def step_twice(g: torch.Generator) -> Case:
@@ -116,7 +131,8 @@ def step_twice(g: torch.Generator) -> Case:
     The second takes it again for the read-out.
     """
     case = step_in_layers(g, 0.0, 1.0)
-    case.model.blocks[0].attn.W_O.data[0, 0, MARK] = number(g, 0.5, 2)
+    with torch.no_grad():
+        head_of(case.model).W_O[0, MARK] = number(g, 0.5, 2)
     return case
 
 
@@ -130,22 +146,24 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
     once frozen.
     """
     case = step_in_layers(g, 1.0, d_model=8, normalization_type="LN", norm_position="post")
-    model, task = case.model, case.task
+    model = case.model
+    task = case.task
     assert isinstance(task, LinearRegression)
     assert isinstance(task.weights, Normal)
+    spread = task.weights.std
     constant = number(g, 2, 2.5) * task.inputs.interval[1]
     with torch.no_grad():
-        block = model.blocks[0]
+        attn = model.blocks[0].attn
         # The scale is to depend on the query, not on the function: what is written is small beside
         # x.
-        block.attn.W_O *= 0.1 / task.weights.std
-        model.unembed.W_U *= 10 * task.weights.std
+        attn.W_O *= 0.1 / spread
+        model.unembed.W_U *= 10 * spread
         model.embed.b_E[MARK] = constant
         if cubic[1]:
-            read = number(g, *cubic) * task.weights.std
-            block.attn.W_V[0, TOKEN, 0] = read
-            model.unembed.W_U[TOKEN, 0] = -read * block.attn.W_Q[0, TOKEN, 0] * task.inputs.std**2
-        for mirrored in (model.embed.W_E, model.embed.b_E, block.attn.W_O):
+            read = number(g, *cubic) * spread
+            attn.W_V[0, TOKEN, 0] = read
+            model.unembed.W_U[TOKEN, 0] = -read * attn.W_Q[0, TOKEN, 0] * task.inputs.std**2
+        for mirrored in (model.embed.W_E, model.embed.b_E, attn.W_O):
             mirrored[..., 4:] = -mirrored[..., :4]
         model.unembed.W_U *= constant / 2  # the root of the mean square of two coordinates of eight
     return case
@@ -186,21 +204,24 @@ class Beside(HookedTransformer):
         positions: range | Sequence[int] | None = None,
     ) -> Float[Tensor, "batch query d_out"]:
         """Predictions at every token, or at `positions` only."""
+        predictions = super().forward(tokens, positions)
         added = self.path(tokens)[..., None]
-        return super().forward(tokens, positions) + (
-            added if positions is None else added[:, list(positions)]
-        )
+        if positions is not None:
+            added = added[:, list(positions)]
+        return predictions + added
 
 
 def step_beside_attention(g: torch.Generator, low: float, high: float) -> Case:
     """A share of the step is a sum over the prompt that no head takes, the rest is the head's."""
     share = number(g, low, high)
     case = step_in_layers(g, 1 - share, attention_dir="bidirectional")
-    rate = case.model.blocks[0].attn.W_Q[0, TOKEN, 0].item()
+    rate = head_of(case.model).W_Q[TOKEN, 0].item()
 
     def path(tokens: Tensor) -> Tensor:
-        x, y = tokens[..., TOKEN], tokens[..., LABEL]
-        return share * rate * (x * y)[:, :-1].mean(1, keepdim=True) * x
+        x = tokens[..., TOKEN]
+        y = tokens[..., LABEL]
+        products = (x * y)[:, :-1]
+        return share * rate * products.mean(1, keepdim=True) * x
 
     return replace(case, model=Beside.of(case.model, path))
 
@@ -229,13 +250,17 @@ def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> Hooke
     # The others are orthogonal to the constant vector, so that centring does nothing.
     noise[:, 0] = 1
     _, v, b, c = torch.linalg.qr(noise).Q.T
-    x0, size = number(g, low, high), number(g, 0.5, 2)
+    x0 = number(g, low, high)
+    size = number(g, 0.5, 2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.fill_(1 if name.endswith(("ln1.w", "ln_final.w")) else 0)
-        model.embed.W_E[0], model.embed.b_E[:] = size * v, size * x0 * b
-        attn = model.blocks[0].attn
-        attn.W_V[0, :, 0], attn.W_O[0, 0] = v, 0.6 * size * x0 / math.sqrt(ALIGNED_WIDTH) * c
+            is_gain = name.endswith(("ln1.w", "ln_final.w"))
+            parameter.fill_(1 if is_gain else 0)
+        model.embed.W_E[0] = size * v
+        model.embed.b_E[:] = size * x0 * b
+        head = head_of(model)
+        head.W_V[:, 0] = v
+        head.W_O[0] = 0.6 * size * x0 / math.sqrt(ALIGNED_WIDTH) * c
         model.unembed.W_U[:, 0] = number(g, 0.5, 2) * v
     return model
 
@@ -248,7 +273,11 @@ def logarithm_beside(g: torch.Generator, low: float = 1, high: float = 2) -> Cas
     model = aligned(g, 0.3, 2, attention_dir="bidirectional")
     half_width = math.sqrt(ALIGNED_WIDTH) * model.unembed.W_U.norm().item()
     slope = number(g, low, high) * half_width
-    return Case(Beside.of(model, lambda tokens: slope * tokens[..., TOKEN].abs().log1p()))
+
+    def path(tokens: Tensor) -> Tensor:
+        return slope * tokens[..., TOKEN].abs().log1p()
+
+    return Case(Beside.of(model, path))
 
 
 # ---- smoothing -----------------------------------------------------------------------------------
@@ -262,7 +291,8 @@ def smoother(g: torch.Generator, task: Polynomial, n_heads: int = 1) -> Case:
     head prefers the extremes. Source: Nadaraya (1964), *On estimating regression*.
     """
     low, high = task.inputs.interval
-    precision = (number(g, 14, 18) / (high - low)) ** 2
+    root = number(g, 14, 18) / (high - low)
+    precision = root**2
     model = hand_set(
         g,
         n_layers=2,
@@ -273,28 +303,37 @@ def smoother(g: torch.Generator, task: Polynomial, n_heads: int = 1) -> Case:
         attn_only=False,
         positional_embedding_type="standard",
     )
-    attn, mlp = model.blocks[1].attn, model.blocks[0].mlp
+    mlp = model.blocks[0].mlp
     small = 0.05 / max(abs(low), abs(high))
     with torch.no_grad():
         mlp.W_in[TOKEN] = torch.tensor([small, -small])
         mlp.W_out[:, SQUARE] = math.sqrt(math.pi / 2) / small**2
+        # Scores: the first coordinate of keys makes x x_j, the second the square and the mask.
         model.pos_embed.W_pos[-1, MARK] = 1
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = precision, 1
-        attn.b_Q[0, 1], attn.W_K[0, SQUARE, 1], attn.W_K[0, MARK, 1] = 1, -precision / 2, -HIDDEN
-        attn.W_V[0, LABEL, 0], attn.W_O[0, 0, WRITTEN] = 1, 1 / model.unembed.W_U[WRITTEN, 0]
+        head = head_of(model, 1)
+        head.W_Q[TOKEN, 0] = precision
+        head.W_K[TOKEN, 0] = 1
+        head.b_Q[1] = 1
+        head.W_K[SQUARE, 1] = -precision / 2
+        head.W_K[MARK, 1] = -HIDDEN
+        head.W_V[LABEL, 0] = 1
+        head.W_O[0, WRITTEN] = 1 / model.unembed.W_U[WRITTEN, 0]
     return Case(model, task)
 
 
 def smoother_beside_attention_only(g: torch.Generator) -> Case:
     """A smoother of centred polynomials, and beside it the same without its MLPs."""
-    half_width, size = number(g, 0.5, 2), number(g, 0.5, 2)
-    inputs, coefficients = Uniform(-half_width, half_width), Uniform(-size, size)
+    half_width = number(g, 0.5, 2)
+    size = number(g, 0.5, 2)
+    inputs = Uniform(-half_width, half_width)
+    coefficients = Uniform(-size, size)
     task = Polynomial(degrees=(1, 2), inputs=inputs, coefficients=coefficients, n_points=N_CTX)
     case = smoother(g, task)
     other = HookedTransformer(replace(case.model.cfg, attn_only=True)).double()
     weights = case.model.state_dict()
     other.load_state_dict({name: weights[name] for name in other.state_dict()})
-    beside = Checkpoint(other, task, Stacked(), RunConfig(other.cfg, task, "stacked"))
+    config = RunConfig(other.cfg, task, "stacked")
+    beside = Checkpoint(other, task, Stacked(), config)
     return replace(case, companions={Role("attention only"): beside})
 
 
@@ -309,14 +348,14 @@ def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float
         degrees=(1, 2), inputs=Uniform(0.5, 1.5), coefficients=Uniform(1, 1.2), n_points=N_CTX
     )
     case = smoother(g, task, n_heads=2)
-    attn = case.model.blocks[1].attn
+    model = case.model
     with torch.no_grad():
-        attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = number(g, low, high), 1
-        attn.W_K[1, MARK, 0] = number(g, 3.3, 3.7)  # the query's own key, whose label is 0
-        attn.W_V[1, LABEL, 0], attn.W_O[1, 0, WRITTEN] = (
-            1,
-            0.05 / case.model.unembed.W_U[WRITTEN, 0],
-        )
+        second = head_of(model, 1, 1)
+        second.b_Q[0] = number(g, low, high)
+        second.W_K[LABEL, 0] = 1
+        second.W_K[MARK, 0] = number(g, 3.3, 3.7)  # the query's own key, whose label is 0
+        second.W_V[LABEL, 0] = 1
+        second.W_O[0, WRITTEN] = 0.05 / model.unembed.W_U[WRITTEN, 0]
     return case
 
 
@@ -346,7 +385,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "a step in the first of two layers",
         "the second layer writes a part of what the first has written already",
-        lambda g: step_in_layers(g, 1 - (rest := number(g, 0, 0.3)), rest),
+        step_in_first_and_rest,
         {LAST: NO},
     ),
     Construction(
@@ -435,8 +474,7 @@ _QUERY = (
     "The claim is about the path of the query alone. A model that sees no context has that path as "
     "well."
 )
-EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("ignorance", f"limits.{claim} of {who}"): _QUERY
-    for claim in ("layernorm_saturation", "layernorm_causes_saturation", "boundary_immediate")
-    for who in ("blind", "all but blind")
-}
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+for _claim in (SATURATES, CAUSE, IMMEDIATE):
+    EXCEPTIONS["ignorance", f"{_claim} of blind"] = _QUERY
+    EXCEPTIONS["ignorance", f"{_claim} of all but blind"] = _QUERY

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -26,25 +27,22 @@ from icl_interp.studies.limits.constructions.layers import (
     WRITTEN,
     _signed,
     hand_set,
+    head_of,
     number,
 )
 from icl_interp.studies.limits.measurements.seeds import SEED
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
-BETTER, NEAR, SIZE, DENSITY, LARGER, SUFFICIENT = (
-    f"limits.{name}"
-    for name in (
-        "no_norm_better",
-        "error_near_boundary",
-        "size_does_not_help",
-        "training_density",
-        "larger_intervals",
-        "attention_sufficient",
-    )
-)
+BETTER = "limits.no_norm_better"
+NEAR = "limits.error_near_boundary"
+SIZE = "limits.size_does_not_help"
+DENSITY = "limits.training_density"
+LARGER = "limits.larger_intervals"
+SUFFICIENT = "limits.attention_sufficient"
 TRAINING = TrainingConfig(steps=1000)
-N_SEEDS, N_WIDTHS = 5, 8  # seeds of an arm; of each of two widths
+N_SEEDS = 5  # of an arm
+N_WIDTHS = 8  # seeds of each of two widths
 SPREAD = 0.02  # by which seeds of a kind differ in what is wrong with them, relative
 # Tokens are single numbers here, so this coordinate is always 0: what centring takes off shows in
 # it.
@@ -94,6 +92,7 @@ def averaging(
         d_model: width, at least 4.
         d_mlp: of MLPs that write nothing; none where it is 0.
     """
+    mlps = {"d_mlp": d_mlp, "attn_only": False} if d_mlp else {}
     model = hand_set(
         g,
         n_ctx=2 * task.n_points,
@@ -101,22 +100,26 @@ def averaging(
         normalization_type=norm,
         d_model=d_model,
         eps=EPS,
-        **({"d_mlp": d_mlp, "attn_only": False} if d_mlp else {}),
+        **mlps,
     )
-    attn = model.blocks[0].attn
     read_out = read_out or _read_out(g)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".ln1.w" in name or name == "ln_final.w":
                 parameter.fill_(math.sqrt(EPS))
         model.embed.W_E[0, TOKEN] = size
+        # Labels are marked, and the head attends to the mark.
         model.pos_embed.W_pos[1::2, MARK] = 1
-        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, APART
-        attn.W_V[0, TOKEN, 0] = (1 - wrong.shrink) / (size * read_out)
-        model.unembed.W_U[WRITTEN, 0], model.unembed.W_U[TOKEN, 0] = read_out, wrong.tilt / size
+        head = head_of(model)
+        head.b_Q[1] = 1
+        head.W_K[MARK, 1] = APART
+        head.W_V[TOKEN, 0] = (1 - wrong.shrink) / (size * read_out)
+        out = model.unembed.W_U[:, 0]
+        out[WRITTEN] = read_out
+        out[TOKEN] = wrong.tilt / size
         model.unembed.b_U[0] = wrong.offset
         # Readers that add up to 0 read the same before centring and after it.
-        for reader in (attn.W_K[0, :, 1], attn.W_V[0, :, 0], model.unembed.W_U[:, 0]):
+        for reader in (head.W_K[:, 1], head.W_V[:, 0], out):
             reader[EMPTY] = -reader.sum()
     return model.eval()
 
@@ -135,26 +138,35 @@ def companions(
     others: Mapping[Role, tuple[HookedTransformer, Polynomial]],
 ) -> dict[Role, Checkpoint]:
     """Models with the tasks they stand for, as companions."""
-    return {
-        role: Checkpoint(
-            model,
-            task,
-            Interleaved(),
-            RunConfig(model.cfg, task, training=TRAINING),
-            provenance={"name": f"hand-set, {role}"},
-        )
-        for role, (model, task) in others.items()
-    }
+    found = {}
+    for role, (model, task) in others.items():
+        config = RunConfig(model.cfg, task, training=TRAINING)
+        provenance = {"name": f"hand-set, {role}"}
+        found[role] = Checkpoint(model, task, Interleaved(), config, provenance=provenance)
+    return found
 
 
-def _task(g: torch.Generator) -> Polynomial:
-    return constants(number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
+def random_constants(g: torch.Generator) -> Polynomial:
+    """`constants` of random size, in prompts of random length."""
+    half_width = number(g, 0.5, 2)
+    n_points = int(torch.randint(6, 14, (), generator=g))
+    return constants(half_width, n_points)
 
 
 def jittered(g: torch.Generator, wrong: Wrong, n: int = N_SEEDS) -> list[Wrong]:
     """What is wrong with each seed of a kind."""
-    factors = [number(g, 1 - SPREAD, 1 + SPREAD) for _ in range(n)]
-    return [Wrong(wrong.shrink * k, wrong.tilt * k, wrong.offset * k) for k in factors]
+    found = []
+    for _ in range(n):
+        factor = number(g, 1 - SPREAD, 1 + SPREAD)
+        found.append(Wrong(wrong.shrink * factor, wrong.tilt * factor, wrong.offset * factor))
+    return found
+
+
+def _averaging_each(
+    g: torch.Generator, task: Polynomial, each: Sequence[Wrong], **change: Any
+) -> list[HookedTransformer]:
+    """The seeds of a kind, from what is wrong with each."""
+    return [averaging(g, task, wrong, **change) for wrong in each]
 
 
 def arms(
@@ -163,9 +175,12 @@ def arms(
     others: Mapping[Role, tuple[Sequence[HookedTransformer], Polynomial]],
 ) -> Case:
     """The first of some models, with the others as its seeds, and further kinds by their role."""
-    beside = {Role(SEED, further=i): (model, task) for i, model in enumerate(mine[1:])}
+    beside = {}
+    for i, model in enumerate(mine[1:]):
+        beside[Role(SEED, further=i)] = (model, task)
     for role, (models, its_task) in others.items():
-        beside |= {replace(role, further=i): (model, its_task) for i, model in enumerate(models)}
+        for i, model in enumerate(models):
+            beside[replace(role, further=i)] = (model, its_task)
     return Case(mine[0], task, companions=companions(beside), training=TRAINING)
 
 
@@ -176,10 +191,9 @@ def _either(
 
     Roles are what each is called beside the other.
     """
-    (first, one), (second, other) = arms_by_role.items()
-    if torch.rand((), generator=g) < 0.5:
-        return arms(one, task, {Role(second): (other, task)})
-    return arms(other, task, {Role(first): (one, task)})
+    first, second = arms_by_role
+    own, beside = (first, second) if torch.rand((), generator=g) < 0.5 else (second, first)
+    return arms(arms_by_role[own], task, {Role(beside): (arms_by_role[beside], task)})
 
 
 # ---- with a norm and without ---------------------------------------------------------------------
@@ -187,13 +201,10 @@ def _either(
 
 def norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wrong]) -> Case:
     """Models without a norm and with one, that are wrong by so much."""
-    task = _task(g)
-    bare = [averaging(g, task, wrong) for wrong in without]
-    return _either(
-        g,
-        task,
-        {"no norm": bare, "with norm": [averaging(g, task, wrong, norm="LN") for wrong in normed]},
-    )
+    task = random_constants(g)
+    bare = _averaging_each(g, task, without)
+    with_norm = _averaging_each(g, task, normed, norm="LN")
+    return _either(g, task, {"no norm": bare, "with norm": with_norm})
 
 
 def _tilts(g: torch.Generator) -> tuple[list[Wrong], list[Wrong]]:
@@ -202,12 +213,16 @@ def _tilts(g: torch.Generator) -> tuple[list[Wrong], list[Wrong]]:
     They differ where |x| is large.
     """
     shrink = number(g, 0.08, 0.12)
-    small, large = (float(_signed(g, low, high, 1)) for low, high in ((0.07, 0.09), (0.16, 0.18)))
-    return jittered(g, Wrong(shrink, small)), jittered(g, Wrong(shrink, large))
+    small = float(_signed(g, 0.07, 0.09, 1))
+    large = float(_signed(g, 0.16, 0.18, 1))
+    less = jittered(g, Wrong(shrink, small))
+    more = jittered(g, Wrong(shrink, large))
+    return less, more
 
 
 def _tilted_less(g: torch.Generator) -> Case:
-    return norm_arms(g, *_tilts(g))
+    without, normed = _tilts(g)
+    return norm_arms(g, without, normed)
 
 
 def _tilted_more(g: torch.Generator) -> Case:
@@ -221,14 +236,18 @@ def _shrunk_less(g: torch.Generator) -> Case:
     They differ where |x| is small.
     """
     tilt = float(_signed(g, 0.15, SMALL, 1))
-    less, more = (number(g, low, high) for low, high in ((0.02, 0.05), (0.15, 0.18)))
-    return norm_arms(g, jittered(g, Wrong(less, tilt)), jittered(g, Wrong(more, tilt)))
+    less = number(g, 0.02, 0.05)
+    more = number(g, 0.15, 0.18)
+    without = jittered(g, Wrong(less, tilt))
+    normed = jittered(g, Wrong(more, tilt))
+    return norm_arms(g, without, normed)
 
 
 def _alike(g: torch.Generator) -> Case:
     """Both kinds have the same errors."""
     wrong = [Wrong(number(g, 0.1, 0.13)) for _ in range(N_SEEDS)]
-    return norm_arms(g, wrong, wrong[::-1])
+    backwards = wrong[::-1]
+    return norm_arms(g, wrong, backwards)
 
 
 def _three_seeds(g: torch.Generator) -> Case:
@@ -244,16 +263,12 @@ def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, 
 
     The MLPs write nothing.
     """
-    task = _task(g)
-    kinds = [jittered(g, Wrong(number(g, *ends))) for ends in (alone, full)]
-    return _either(
-        g,
-        task,
-        {
-            "attention only": [averaging(g, task, wrong) for wrong in kinds[0]],
-            "with MLP": [averaging(g, task, wrong, d_mlp=2) for wrong in kinds[1]],
-        },
-    )
+    task = random_constants(g)
+    wrong_alone = jittered(g, Wrong(number(g, *alone)))
+    wrong_full = jittered(g, Wrong(number(g, *full)))
+    attention_only = _averaging_each(g, task, wrong_alone)
+    with_mlp = _averaging_each(g, task, wrong_full, d_mlp=2)
+    return _either(g, task, {"attention only": attention_only, "with MLP": with_mlp})
 
 
 # ---- two widths ----------------------------------------------------------------------------------
@@ -264,21 +279,14 @@ def two_widths(g: torch.Generator, low: float, high: float) -> Case:
 
     The functions may be of any size.
     """
-    task, shrink = _task(g), number(g, 0.1, 0.12)
+    task = random_constants(g)
+    shrink = number(g, 0.1, 0.12)
     factor = number(g, low, high)
-    return _either(
-        g,
-        task,
-        {
-            "narrower": [
-                averaging(g, task, wrong) for wrong in jittered(g, Wrong(shrink), N_WIDTHS)
-            ],
-            "wider": [
-                averaging(g, task, w, d_model=8)
-                for w in jittered(g, Wrong(shrink * factor), N_WIDTHS)
-            ],
-        },
-    )
+    wrong = jittered(g, Wrong(shrink), N_WIDTHS)
+    narrower = _averaging_each(g, task, wrong)
+    wrong = jittered(g, Wrong(shrink * factor), N_WIDTHS)
+    wider = _averaging_each(g, task, wrong, d_model=8)
+    return _either(g, task, {"narrower": narrower, "wider": wider})
 
 
 # ---- training intervals --------------------------------------------------------------------------
@@ -287,17 +295,16 @@ def two_widths(g: torch.Generator, low: float, high: float) -> Case:
 def _sizes(g: torch.Generator, ratios: tuple[float, float] = (3, 5)) -> tuple[float, float]:
     """Two half-widths."""
     smallest = number(g, 0.5, 2)
-    return smallest, smallest * number(g, *ratios)
+    ratio = number(g, *ratios)
+    return smallest, smallest * ratio
 
 
 def _by_interval(g: torch.Generator, models: Mapping[float, Sequence[HookedTransformer]]) -> Case:
     """One kind by half-width, and the other beside it."""
-    own, other = sorted(models, reverse=bool(torch.rand((), generator=g) < 0.5))
-    return arms(
-        models[own],
-        constants(own),
-        {Role("interval", half_width=other): (models[other], constants(other))},
-    )
+    larger_first = bool(torch.rand((), generator=g) < 0.5)
+    own, other = sorted(models, reverse=larger_first)
+    role = Role("interval", half_width=other)
+    return arms(models[own], constants(own), {role: (models[other], constants(other))})
 
 
 def _by_overlap(g: torch.Generator) -> Case:
@@ -308,16 +315,10 @@ def _by_overlap(g: torch.Generator) -> Case:
     """
     small, large = _sizes(g, (4, 6))
     e = number(g, 0.003, 0.01)
-    wrong = Wrong(
-        math.sqrt(0.3 * e), offset=float(_signed(g, 1, 1, 1)) * large * math.sqrt(0.2 * e / 3)
-    )
-    return _by_interval(
-        g,
-        {
-            small: [averaging(g, constants(small), w) for w in jittered(g, Wrong(math.sqrt(e)))],
-            large: [averaging(g, constants(large), w) for w in jittered(g, wrong)],
-        },
-    )
+    sign = float(_signed(g, 1, 1, 1))
+    offset = sign * large * math.sqrt(0.2 * e / 3)
+    wrongs = {small: Wrong(math.sqrt(e)), large: Wrong(math.sqrt(0.3 * e), offset=offset)}
+    return _by_interval(g, _averaging_by_interval(g, wrongs))
 
 
 def _one_is_best(g: torch.Generator) -> Case:
@@ -327,13 +328,18 @@ def _one_is_best(g: torch.Generator) -> Case:
     """
     small, large = _sizes(g)
     fall = number(g, 0.6, 0.75)
-    return _by_interval(
-        g,
-        {
-            a: [averaging(g, constants(a), w) for w in jittered(g, Wrong(shrink))]
-            for a, shrink in ((small, SMALL), (large, SMALL * fall))
-        },
-    )
+    wrongs = {small: Wrong(SMALL), large: Wrong(SMALL * fall)}
+    return _by_interval(g, _averaging_by_interval(g, wrongs))
+
+
+def _averaging_by_interval(
+    g: torch.Generator, wrongs: Mapping[float, Wrong]
+) -> dict[float, list[HookedTransformer]]:
+    """The seeds of one kind for each half-width."""
+    models = {}
+    for a, wrong in wrongs.items():
+        models[a] = _averaging_each(g, constants(a), jittered(g, wrong))
+    return models
 
 
 def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, float]) -> Case:
@@ -343,17 +349,22 @@ def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, 
     it does to x comes later by the factor a^p. The offset's square is what the tilt's error leaves
     of the one wanted.
     """
-    sizes, tilt, read_out = _sizes(g, (2.5, 3)), number(g, 0.1, 0.12), _read_out(g)
-    p, q = (number(g, *ends) for ends in (onset, cost))
+    sizes = _sizes(g, (2.5, 3))
+    tilt = number(g, 0.1, 0.12)
+    read_out = _read_out(g)
+    p = number(g, *onset)
+    q = number(g, *cost)
+    smallest = sizes[0]
     models = {}
     for a in sizes:
-        ratio = a / sizes[0]
+        ratio = a / smallest
         size = ratio**-p
-        offset = math.sqrt((0.04 * ratio**q - (tilt * size) ** 2) * sizes[0] ** 2 / 3)
+        # The squared error that is wanted, over half-width^2 / 3, less what the tilt makes of it.
+        wanted = 0.04 * ratio**q
+        of_offset = wanted - (tilt * size) ** 2
+        offset = math.sqrt(of_offset * smallest**2 / 3)
         wrong = jittered(g, Wrong(tilt=tilt * size, offset=offset))
-        models[a] = [
-            averaging(g, constants(a), w, size=size, read_out=read_out, norm="LN") for w in wrong
-        ]
+        models[a] = _averaging_each(g, constants(a), wrong, size=size, read_out=read_out, norm="LN")
     return _by_interval(g, models)
 
 
@@ -466,10 +477,9 @@ _OF_KINDS = (
 )
 # What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    **{("controls", name): _OF_KINDS for name in (BETTER, NEAR, DENSITY, LARGER, SUFFICIENT)},
-    (
-        "controls",
-        SIZE,
-    ): "untrained models of two widths err alike, as the claim says of trained ones: they are no "
-    "control",
+    ("controls", name): _OF_KINDS for name in (BETTER, NEAR, DENSITY, LARGER, SUFFICIENT)
 }
+EXCEPTIONS["controls", SIZE] = (
+    "untrained models of two widths err alike, as the claim says of trained ones: they are no "
+    "control"
+)

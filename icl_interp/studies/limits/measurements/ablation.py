@@ -24,14 +24,13 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
-PARTNERS = (
-    "MLP only",
-    "attention only",
-    "with MLP",
-)  # companions that lack a part this model has, or the reverse
-ALL, QUERY = "all", "query"
+# Companions that lack a part this model has, or the reverse.
+PARTNERS = ("MLP only", "attention only", "with MLP")
+ALL = "all"
+QUERY = "query"
 REORDERED = "reordered"
-BLIND, NOTHING = "without context", "zero"
+BLIND = "without context"
+NOTHING = "zero"
 
 
 # ---- prompts and errors --------------------------------------------------------------------------
@@ -44,9 +43,8 @@ def sample(lab: Lab) -> Prompts:
     differ by function far more than by context. Of a large model half of the lab's units, since
     every block is ablated.
     """
-    return lab.units(
-        "layers/ablation", n_units=max(2, lab.n_units // 2) if is_large(lab.model) else None
-    )
+    n_units = max(2, lab.n_units // 2) if is_large(lab.model) else None
+    return lab.units("layers/ablation", n_units=n_units)
 
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
@@ -59,8 +57,9 @@ def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
 
 def first_scored(lab: Lab) -> int:
     """The first point at which the model predicts and the function is determined."""
-    points = lab.encoding.read_at(lab.task.n_points, lab.model.cfg.attention_dir)[1]
-    return max(points.start, lab.task.n_determining)
+    task = lab.task
+    _, points = lab.encoding.read_at(task.n_points, lab.model.cfg.attention_dir)
+    return max(points.start, task.n_determining)
 
 
 def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[np.ndarray]]:
@@ -71,27 +70,37 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
         arms: what is made its mean, at every position for the first and at the query's own token
             for the second.
     """
-    prompts, first = sample(lab), first_scored(lab)
+    prompts = sample(lab)
+    first = first_scored(lab)
+    model = lab.single
     read, points = lab.encoding.read_at(prompts.n_points, lab.model.cfg.attention_dir)
+    start = first - points.start
     found: dict[str, list[Tensor]] = {name: [] for name in arms}
     for rows in lab.chunks(prompts):
-        tokens, ys = lab.tokens(prompts[rows]).float(), prompts.ys[rows]
+        tokens = lab.tokens(prompts[rows]).float()
+        ys = prompts.ys[rows]
         streams = lab.before_blocks(tokens)
         query = queries(lab, tokens, streams)
         for name, edit in arms.items():
+            # Blocks before the first one with an edit need not run again.
             edits = [edit] if edit else []
-            block = first_block(lab.single, edits)
-            with torch.no_grad(), intervene(lab.single, *edits):
-                every = (
-                    lab.single(tokens, read)
-                    if block < 0
-                    else lab.single.resume(streams[block], block, read)
-                )
-                out = every.double().cpu()
+            block = first_block(model, edits)
+            with torch.no_grad(), intervene(model, *edits):
+                if block < 0:
+                    every = model(tokens, read)
+                else:
+                    every = model.resume(streams[block], block, read)
+            out = every.double().cpu()
             last = query(edit) if edit else out[:, -1]
-            missed = (out[:, first - points.start :] - ys[:, first:]).square().mean((1, 2))
-            found[name].append(torch.stack([missed, (last - ys[:, -1]).square().mean(-1)], 1))
-    return {name: list(lab.by_unit(torch.cat(parts), prompts).T) for name, parts in found.items()}
+            over_points = (out[:, start:] - ys[:, first:]).square()
+            at_query = (last - ys[:, -1]).square()
+            columns = [over_points.mean((1, 2)), at_query.mean(-1)]
+            found[name].append(torch.stack(columns, 1))
+    by_arm = {}
+    for name, parts in found.items():
+        by_unit = lab.by_unit(torch.cat(parts), prompts)
+        by_arm[name] = list(by_unit.T)
+    return by_arm
 
 
 def queries(
@@ -104,19 +113,24 @@ def queries(
     A context that cannot change is the same for all of them: its keys and values follow from the
     stream before each block, `lab.before_blocks`.
     """
-    model, last = lab.single, tokens.shape[1] - 1
-    kept = model.cfg.query_is_unseen and first_block(model, ()) >= 0
-    layers = zip(model.blocks, streams, strict=True) if kept and not model.cfg.mlp_only else ()
-    with torch.no_grad():
-        memory = [block.remember(stream[:, :-1]) for block, stream in layers]
+    model = lab.single
+    cfg = model.cfg
+    last = tokens.shape[1] - 1
+    kept = cfg.query_is_unseen and first_block(model, ()) >= 0
+    memory = []
+    if kept and not cfg.mlp_only:
+        with torch.no_grad():
+            for block, stream in zip(model.blocks, streams, strict=True):
+                memory.append(block.remember(stream[:, :-1]))
 
     def predict(mean: MeanOutputs) -> Tensor:
         with torch.no_grad():
             if kept:
                 edit = mean.at_query()
                 block = first_block(model, [edit])
+                at_query = streams[block][:, -1:]
                 with intervene(model, edit):
-                    out = model.resume_after(memory, streams[block][:, -1:], block)
+                    out = model.resume_after(memory, at_query, block)
             else:
                 with intervene(model, At((last,), mean)):
                     out = model(tokens, range(last, last + 1))
@@ -126,10 +140,12 @@ def queries(
 
 
 def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
-    n_units = len(next(iter(rows.values()))[0])
-    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(n_units))}
+    values = list(rows.values())
+    n_units = len(values[0][0])
+    groups = tuple(range(n_units))
+    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": groups}
     note = f"{n_units} units of two prompts; means from others; float32"
-    return make_array(list(rows.values()), axes, note=note)
+    return make_array(values, axes, note=note)
 
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -148,22 +164,21 @@ def without_attention(lab: Lab) -> DataArray:
     if not lab.model.cfg.mlp_only:
         arms["no attention"] = means(lab, "attn")
     rows = squares(lab, arms)
-    prompts, first = sample(lab), first_scored(lab)
-    partners = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
-    others = {
-        kind: other.predict(prompts).double().cpu()
-        for kind, other in partners.items()
-        if other is not None
-    }
-    for name, out in {
-        **others,
-        BLIND: lab.task.expected(prompts.xs),
-        NOTHING: torch.zeros_like(prompts.ys),
-    }.items():
+    # Beside the model: companions, and guesses that see no context.
+    prompts = sample(lab)
+    first = first_scored(lab)
+    others = {}
+    for kind in PARTNERS:
+        partner = lab.companions.get(Role(kind))
+        if partner is not None:
+            others[kind] = partner.predict(prompts).double().cpu()
+    others[BLIND] = lab.task.expected(prompts.xs)
+    others[NOTHING] = torch.zeros_like(prompts.ys)
+    for name, out in others.items():
         missed = (out - prompts.ys).square().mean(-1)
-        rows[name] = [
-            lab.by_unit(part, prompts) for part in (missed[:, first:].mean(1), missed[:, -1])
-        ]
+        scored = missed[:, first:].mean(1)
+        at_query = missed[:, -1]
+        rows[name] = [lab.by_unit(scored, prompts), lab.by_unit(at_query, prompts)]
     return _matrix(lab, rows)
 
 
@@ -177,7 +192,8 @@ def ablated(lab: Lab) -> DataArray:
     `layers/without attention`; for the control intervention only the query is the same. A path has
     no other order, and so no control intervention.
     """
-    cfg, mean = lab.model.cfg, means(lab)
+    cfg = lab.model.cfg
+    mean = means(lab)
     arms: dict[str, MeanOutputs | None] = {}
     if not (cfg.attn_only or cfg.mlp_only):
         arms["no MLP"] = mean.only(*sublayers(lab.model, "mlp"))
@@ -186,15 +202,17 @@ def ablated(lab: Lab) -> DataArray:
     rows = squares(lab, arms)
     if not lab.task.autoregressive:
         prompts = reordered(lab)
-        missed = (lab.last_predictions(prompts).double() - prompts.ys[:, -1]).square().mean(-1)
-        missed = lab.by_unit(missed, prompts)
-        rows[REORDERED] = [np.full_like(missed, np.nan), missed]
+        predicted = lab.last_predictions(prompts).double()
+        missed = (predicted - prompts.ys[:, -1]).square()
+        at_query = lab.by_unit(missed.mean(-1), prompts)
+        rows[REORDERED] = [np.full_like(at_query, np.nan), at_query]
     return _matrix(lab, rows)
 
 
 def reordered(lab: Lab) -> Prompts:
     """`sample` with the pairs of each context in another order, the query last as before."""
-    return sample(lab).reordered(generator(lab.seed, "layers/order"))
+    draw = generator(lab.seed, "layers/order")
+    return sample(lab).reordered(draw)
 
 
 @measurement("layers/edit size")
@@ -205,19 +223,23 @@ def edit_size(lab: Lab) -> DataArray:
     over the squared size; a mean over prompts.
     """
     names = sublayers(lab.model, "attn")
-    samples = {"mean": sample(lab)} | (
-        {} if lab.task.autoregressive else {REORDERED: reordered(lab)}
-    )
+    samples = {"mean": sample(lab)}
+    if not lab.task.autoregressive:
+        samples[REORDERED] = reordered(lab)
+    axes = {"edit": tuple(samples)}
     if not names:
-        return make_array([np.nan] * len(samples), {"edit": tuple(samples)})
+        return make_array([np.nan] * len(samples), axes)
     activations = []
     for prompts in samples.values():
         seen = Activations(names)
         lab.last_predictions(prompts, [seen])
-        activations.append(torch.stack([t[:, 0].double() for t in seen.recorded.values()]))
-    size = activations[0].square().sum((0, 2)).mean()
-    changes = [
-        (other - activations[0]).square().sum((0, 2)).mean() / size
-        for other in (activations[0].mean(1, keepdim=True), *activations[1:])
-    ]
-    return make_array([float(c) for c in changes], {"edit": tuple(samples)})
+        outputs = [t[:, 0].double() for t in seen.recorded.values()]
+        activations.append(torch.stack(outputs))
+    intact, *moved = activations  # each (layer, prompt, d_model)
+    size = intact.square().sum((0, 2)).mean()
+    changes = []
+    for other in (intact.mean(1, keepdim=True), *moved):
+        square = (other - intact).square()
+        change = square.sum((0, 2)).mean() / size
+        changes.append(float(change))
+    return make_array(changes, axes)

@@ -36,8 +36,11 @@ SCALED = 3.0
 # and near the ends: what is asked there is hardly more than in the other arms.
 FACTORS = (2.5, 3.5)
 OUTER = 0.1  # of the interval's half-width
-MODEL, SELF, SEED = "model", "itself, context reshuffled", "another seed"
-TRUTH, LAW_MEAN = "truth", "law's mean"
+MODEL = "model"
+SELF = "itself, context reshuffled"
+SEED = "another seed"
+TRUTH = "truth"
+LAW_MEAN = "law's mean"
 # Contexts of each function of a pair; twice as many do not make intervals shorter: a few contexts
 # decide.
 N_CONTEXTS = 2
@@ -58,9 +61,12 @@ def polynomials_in(task: object) -> Values | None:
     None where it is about others. A class of one's own below `Polynomial` is about others: it may
     compute values in another way.
     """
-    scale, shift = 1.0, 0.0
+    scale = 1.0
+    shift = 0.0
     while type(task) is Rescaled:
-        task, scale, shift = task.task, scale * task.scale, scale * task.shift + shift
+        shift = scale * task.shift + shift
+        scale = scale * task.scale
+        task = task.task
     return Values(task, scale, shift) if type(task) is Polynomial else None
 
 
@@ -72,28 +78,38 @@ def arms(lab: Lab) -> dict[str, Prompts]:
     tenth next to that end.
     """
     inside = lab.units("algorithms/prompts", n_contexts=N_CONTEXTS)
-    n, ends = len(inside), torch.tensor(lab.task.inputs.interval, dtype=torch.float64)
+    n = len(inside)
     draw = generator(lab.seed, "algorithms/places")
+
+    # Queries: an end in turns, and a place next to it.
+    ends = torch.tensor(lab.task.inputs.interval, dtype=torch.float64)
     at_end = ends[torch.arange(n) % 2]
-    inwards = OUTER * (ends.mean() - at_end) * torch.rand(n, generator=draw, dtype=torch.float64)
+    share = torch.rand(n, generator=draw, dtype=torch.float64)
+    near_end = at_end + OUTER * (ends.mean() - at_end) * share
+
+    # One factor for each unit, log-uniform.
     low, high = map(math.log, FACTORS)
-    factors = (
-        low + (high - low) * torch.rand(n // UNIT_SIZE, generator=draw, dtype=torch.float64)
-    ).exp()
+    share = torch.rand(n // UNIT_SIZE, generator=draw, dtype=torch.float64)
+    factors = (low + (high - low) * share).exp()
     each = factors.repeat_interleave(UNIT_SIZE)[:, None]
-    changes = (
-        (inside.parameters, None),
-        (SCALED * inside.parameters, None),
-        (inside.parameters, at_end),
-        (each * inside.parameters, at_end + inwards),
+
+    as_drawn = inside.parameters
+    at_own = inside.xs[:, -1, 0]
+    changed = (
+        _changed(lab, inside, SCALED * as_drawn, at_own),
+        _changed(lab, inside, as_drawn, at_end),
+        _changed(lab, inside, each * as_drawn, near_end),
     )
-    found = {}
-    for arm, (parameters, queries) in zip(ARMS, changes, strict=True):
-        xs = inside.xs.clone()
-        if queries is not None:
-            xs[:, -1, 0] = queries
-        found[arm] = Prompts(xs, lab.task.targets(parameters, xs), parameters, inside.function)
-    return {**found, ARMS[0]: inside}
+    return dict(zip(ARMS, (inside, *changed), strict=True))
+
+
+def _changed(
+    lab: Lab, prompts: Prompts, parameters: Tensor, queries: Float[Tensor, " batch"]
+) -> Prompts:
+    """Prompts of other functions, asked at other places."""
+    xs = prompts.xs.clone()
+    xs[:, -1, 0] = queries
+    return Prompts(xs, lab.task.targets(parameters, xs), parameters, prompts.function)
 
 
 def reshuffled(prompts: Prompts, seed: int) -> Prompts:
@@ -113,7 +129,8 @@ def algorithms(task: Polynomial) -> dict[str, Predictor]:
     but for noise of 1e-4. Where they are uniform, the one of that law comes last, if a prompt has
     points enough (see `BayesUniformPrior`). No other law has one.
     """
-    found, law = classical(task), task.coefficients
+    found = classical(task)
+    law = task.coefficients
     if isinstance(law, Uniform) and task.n_points > task.n_determining:
         bayes = BayesUniformPrior(task.degrees, law.low, law.high, first=task.n_points - 1)
         found[bayes.name] = bayes
@@ -133,19 +150,22 @@ def rivals(lab: Lab) -> DataArray:
     known = algorithms(values.task)
     found = []
     for prompts in arms(lab).values():
+        truth = as_numbers(prompts.ys)[:, -1]
         mean = as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
+        said = [truth, mean]
         plain = replace(prompts, ys=(prompts.ys - values.shift) / values.scale)
-        said = [
-            values.scale * at_query(algorithm, plain) + values.shift for algorithm in known.values()
-        ]
-        found.append(_stacked(lab, [as_numbers(prompts.ys)[:, -1], mean, *said]))
+        for algorithm in known.values():
+            said.append(values.scale * at_query(algorithm, plain) + values.shift)
+        found.append(_stacked(lab, said))
     return _array(lab, found, (TRUTH, LAW_MEAN, *known), "at the query; float64")
 
 
 @measurement("algorithms/own", version=2)
 def own(lab: Lab) -> DataArray:
     """The model's predictions for each query of `rivals`: (arm, who, unit, prompt)."""
-    found = [_stacked(lab, [said]) for said in at_queries(lab, arms(lab))]
+    found = []
+    for said in at_queries(lab, arms(lab)):
+        found.append(_stacked(lab, [said]))
     return _array(lab, found, (MODEL,), "at the query; the model in its own float32")
 
 
@@ -156,19 +176,18 @@ def itself(lab: Lab) -> DataArray:
     Who: the model with the examples of the context in another order; another seed of it, where
     there is one.
     """
-    asked, sibling = arms(lab), lab.companions.get(Role(SEED))
+    asked = arms(lab)
+    sibling = lab.companions.get(Role(SEED))
     other_order = {arm: reshuffled(prompts, lab.seed) for arm, prompts in asked.items()}
-    said = [
-        at_queries(lab, other_order),
-        *([[at_query(sibling, p) for p in asked.values()]] if sibling else []),
-    ]
-    found = [_stacked(lab, list(one)) for one in zip(*said, strict=True)]
-    return _array(
-        lab,
-        found,
-        (SELF, *([SEED] if sibling else [])),
-        "at the query; the models in their own float32",
-    )
+    shuffled = at_queries(lab, other_order)
+    found = []
+    for of_self, prompts in zip(shuffled, asked.values(), strict=True):
+        said = [of_self]
+        if sibling:
+            said.append(at_query(sibling, prompts))
+        found.append(_stacked(lab, said))
+    who = (SELF, SEED) if sibling else (SELF,)
+    return _array(lab, found, who, "at the query; the models in their own float32")
 
 
 def at_queries(lab: Lab, asked: Mapping[str, Prompts]) -> list[Float[Tensor, " batch"]]:
@@ -178,21 +197,21 @@ def at_queries(lab: Lab, asked: Mapping[str, Prompts]) -> list[Float[Tensor, " b
     read once.
     """
     inside, scaled, at_edge, drawn = (asked[arm] for arm in ARMS)
+    # Contexts, and the prompts whose queries are asked.
     places = ((inside, inside), (scaled, scaled), (inside, at_edge), (drawn, drawn))
-    sweeps = [Sweep(p, q.xs[:, -1:], ("query",)) for p, q in places]
+    sweeps = [Sweep(shown, at.xs[:, -1:], ("query",)) for shown, at in places]
     return [as_numbers(f)[:, 0].double() for f in lab.run_single(sweeps)]
 
 
 def _stacked(lab: Lab, said: list[Tensor]) -> np.ndarray:
-    return torch.stack([one.double() for one in said]).view(len(said), lab.n_units, -1).numpy()
+    """Predictions for the queries of one arm: (who, unit, prompt)."""
+    rows = torch.stack([one.double() for one in said])
+    return rows.view(len(said), lab.n_units, -1).numpy()
 
 
 def _array(lab: Lab, values: list[np.ndarray], who: tuple[str, ...], note: str) -> DataArray:
-    axes = {
-        "arm": ARMS,
-        "who": who,
-        "unit": tuple(range(lab.n_units)),
-        "prompt": tuple(range(UNIT_SIZE)),
-    }
-    shown = f"{N_CONTEXTS if lab.task.paired else UNIT_SIZE} contexts a function"
-    return make_array(values, axes, note=f"{note}; {shown}")
+    units = tuple(range(lab.n_units))
+    prompts = tuple(range(UNIT_SIZE))
+    axes = {"arm": ARMS, "who": who, "unit": units, "prompt": prompts}
+    n_contexts = N_CONTEXTS if lab.task.paired else UNIT_SIZE
+    return make_array(values, axes, note=f"{note}; {n_contexts} contexts a function")

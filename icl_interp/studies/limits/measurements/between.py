@@ -27,10 +27,8 @@ AT_DRAWN = (
     "law's mean",
     "size",
 )
-LINE_AT = (
-    (8, 10),
-    (13, 14, 15),
-)  # strata of `MIDDLES` that lines go through: with 1e6 on the grid, and beyond it
+# Strata of `MIDDLES` that lines go through: with 1e6 on the grid, and beyond it.
+LINE_AT = ((8, 10), (13, 14, 15))
 
 
 def stratum(low: float, high: float, sign: int | None = None) -> np.ndarray:
@@ -39,8 +37,11 @@ def stratum(low: float, high: float, sign: int | None = None) -> np.ndarray:
     >>> stratum(1e5, 1e6, 1), len(stratum(1e6, 1e10))
     (array([26, 27]), 8)
     """
-    keep = (np.abs(DRAWN) > low) & (np.abs(DRAWN) < high)
-    return np.flatnonzero(keep if sign is None else keep & (np.sign(DRAWN) == sign))
+    sizes = np.abs(DRAWN)
+    keep = (sizes > low) & (sizes < high)
+    if sign is not None:
+        keep = keep & (np.sign(DRAWN) == sign)
+    return np.flatnonzero(keep)
 
 
 def pairs(per_unit: Float[np.ndarray, "unit *rest"]) -> Float[np.ndarray, "pair *rest"]:
@@ -52,7 +53,9 @@ def pairs(per_unit: Float[np.ndarray, "unit *rest"]) -> Float[np.ndarray, "pair 
     [2.0, 5.0]
     """
     n = len(per_unit) // 2
-    return per_unit[: 2 * n].reshape(n, 2, *per_unit.shape[1:]).mean(1)
+    whole = per_unit[: 2 * n]
+    by_pair = whole.reshape(n, 2, *per_unit.shape[1:])
+    return by_pair.mean(1)
 
 
 @measurement("far/places")
@@ -61,10 +64,10 @@ def drawn_places(lab: Lab) -> DataArray:
 
     x is the middle of a place's stratum.
     """
-    axes = {"unit": tuple(range(lab.n_units)), "x": tuple(lab.x_unit * DRAWN)}
-    return make_curve(
-        lab.drawn_sizes, axes, note="log-uniform within each stratum; two units share each place"
-    )
+    units = tuple(range(lab.n_units))
+    xs = tuple(lab.x_unit * DRAWN)
+    note = "log-uniform within each stratum; two units share each place"
+    return make_curve(lab.drawn_sizes, {"unit": units, "x": xs}, note=note)
 
 
 @measurement("far/drawn", asks=lambda lab: lab.ask_at(lab.drawn_queries))
@@ -80,39 +83,74 @@ def drawn(lab: Lab, swept: Swept) -> DataArray:
     deviation", the largest distance of one from their mean; "squared error", and that of the "law's
     mean"; "size", the squared distance of f from the law's mean.
     """
-    queries = lab.drawn_queries
+    n_units = lab.n_units
+    unit_size = lab.unit_size
+    n_places = len(DRAWN)
+    asked = lab.drawn_queries[:, :n_places]
+    parameters = lab.prompts.parameters
+    targets = lab.task.targets(parameters, asked)
+    truth = as_numbers(targets)
+    expected = lab.task.expected(asked)
+    guess = as_numbers(expected)
+
+    # The last two queries are the ends of either direction.
     f = as_numbers(swept.f)
-    asked, n = queries[:, : len(DRAWN)], lab.n_units
-    truth = as_numbers(lab.task.targets(lab.prompts.parameters, asked))
-    guess = as_numbers(lab.task.expected(asked))
-    below, above = f[:, -2:-1], f[:, -1:]
-    f = f[:, : len(DRAWN)]
-    gap = torch.where(torch.from_numpy(DRAWN) > 0, f - above, f - below)
-    half, missing = len(MIDDLES), torch.full((len(f), 1), torch.nan, dtype=f.dtype)
-    # Outwards in both directions: the places of the negative one stand in descending order of size.
-    step = torch.cat([-f[:, :half].diff(dim=1), missing, missing, f[:, half:].diff(dim=1)], 1)
-    spread, deviation = [], []
-    for pair in f.view(n, lab.unit_size, -1).split(2):
-        # Within units, and of their means: unbiased, as with all units at one place.
-        within, means = pair.var(1, unbiased=False).mean(0), pair.mean(1)
-        between = means.var(0) if len(pair) > 1 else torch.zeros_like(within)
-        spread.append((within + between).expand(len(pair), -1))
-        deviation.append((pair - means.mean(0)).abs().amax((0, 1)).expand(len(pair), -1))
+    below = f[:, -2:-1]
+    above = f[:, -1:]
+    f = f[:, :n_places]
+    is_positive = torch.from_numpy(DRAWN) > 0
+    gap = torch.where(is_positive, f - above, f - below)
+
+    largest_gap = gap.abs().view(n_units, unit_size, -1).amax(1)
+    spread = []
+    deviation = []
+    for pair in f.view(n_units, unit_size, -1).split(2):
+        its_spread, its_deviation = _spread_of_pair(pair)
+        n = len(pair)
+        spread.append(its_spread.expand(n, -1))
+        deviation.append(its_deviation.expand(n, -1))
     values = {
         "gap": lab.by_unit(gap.square()),
-        "step": lab.by_unit(step.square()),
-        "largest gap": gap.abs().view(n, lab.unit_size, -1).amax(1).numpy(),
+        "step": lab.by_unit(_outwards(f, len(MIDDLES)).square()),
+        "largest gap": largest_gap.numpy(),
         "spread": torch.cat(spread).numpy(),
         "largest deviation": torch.cat(deviation).numpy(),
         "squared error": lab.by_unit((f - truth).square()),
         "law's mean": lab.by_unit((guess - truth).square()),
         "size": lab.by_unit((f - guess).square()),
     }
-    axes = {"statistic": AT_DRAWN, "unit": tuple(range(n)), "x": tuple(lab.x_unit * DRAWN)}
-    note = (
-        f"query arm; places drawn for each pair of units; {lab.unit_size} prompts a unit; float64"
-    )
-    return make_curve([values[name] for name in AT_DRAWN], axes, note=note)
+    rows = [values[name] for name in AT_DRAWN]
+    units = tuple(range(n_units))
+    xs = tuple(lab.x_unit * DRAWN)
+    axes = {"statistic": AT_DRAWN, "unit": units, "x": xs}
+    note = f"query arm; places drawn for each pair of units; {unit_size} prompts a unit; float64"
+    return make_curve(rows, axes, note=note)
+
+
+def _outwards(f: Float[torch.Tensor, "batch place"], half: int) -> torch.Tensor:
+    """Changes of f from the place before, outwards in both directions; NaN at the first of each.
+
+    The places of the negative direction, the first `half`, stand in descending order of size.
+    """
+    shape = (len(f), 1)
+    missing = torch.full(shape, torch.nan, dtype=f.dtype)
+    against = -f[:, :half].diff(dim=1)
+    along = f[:, half:].diff(dim=1)
+    return torch.cat([against, missing, missing, along], 1)
+
+
+def _spread_of_pair(
+    pair: Float[torch.Tensor, "unit prompt place"],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Variance over the prompts of two units, and the largest distance of one from their mean."""
+    # Within units, and of their means: unbiased, as with all units at one place.
+    within = pair.var(1, unbiased=False).mean(0)
+    means = pair.mean(1)
+    between = torch.zeros_like(within)
+    if len(pair) > 1:
+        between = means.var(0)
+    distance = (pair - means.mean(0)).abs()
+    return within + between, distance.amax((0, 1))
 
 
 @measurement("far/drawn ends", asks=lambda lab: lab.ask_at(lab.drawn_queries))
@@ -124,17 +162,20 @@ def drawn_ends(lab: Lab, swept: Swept) -> DataArray:
     """
     f = as_numbers(swept.f)
     half = len(MIDDLES)
+    on_grid, beyond = LINE_AT
     by_direction = []
-    for at, end in ((half + np.arange(half), -1), (half - 1 - np.arange(half), -2)):
-        columns = [int(at[k]) for k in LINE_AT[0]] + [end] + [int(at[k]) for k in LINE_AT[1]]
-        by_direction.append(f[:, columns].T.reshape(6, lab.n_units, -1).numpy())
-    names = (*(f"on the grid, {i}" for i in range(3)), *(f"beyond, {i}" for i in range(3)))
-    axes = {
-        "direction": ("+", "-"),
-        "place": names,
-        "unit": tuple(range(lab.n_units)),
-        "context": tuple(range(lab.unit_size)),
-    }
+    # The strata of either direction in ascending order of size, and the end of its grid.
+    for first, sign, end in ((half, 1, -1), (half - 1, -1, -2)):
+        columns = [first + sign * k for k in on_grid]
+        columns.append(end)
+        columns += [first + sign * k for k in beyond]
+        at_columns = f[:, columns].T
+        by_direction.append(at_columns.reshape(6, lab.n_units, -1).numpy())
+    names = [f"on the grid, {i}" for i in range(3)]
+    names += [f"beyond, {i}" for i in range(3)]
+    units = tuple(range(lab.n_units))
+    contexts = tuple(range(lab.unit_size))
+    axes = {"direction": ("+", "-"), "place": tuple(names), "unit": units, "context": contexts}
     return make_array(by_direction, axes, note="query arm; drawn places; float64")
 
 
@@ -146,8 +187,10 @@ def _drawn_while_frozen(lab: Lab) -> Sweep | None:
     """Drawn places with every norm frozen at the query; nothing without norms."""
     if not lab.model.norms:
         return None
-    queries = lab.drawn(lab.few, lab.drawn_sizes[:, FROZEN_AT])
-    return lab.ask_at(queries, lab.few, query=[lab.frozen.at_query()])
+    sizes = lab.drawn_sizes[:, FROZEN_AT]
+    queries = lab.drawn(lab.few, sizes)
+    edit = lab.frozen.at_query()
+    return lab.ask_at(queries, lab.few, query=[edit])
 
 
 @measurement("far/drawn growth", asks=_drawn_while_frozen)
@@ -159,14 +202,12 @@ def drawn_growth(lab: Lab, swept: Swept | None) -> DataArray:
     values = np.zeros((0, len(FROZEN_AT)))
     if swept:
         f = as_numbers(swept.f)
-        missing = torch.full((len(f), 1), torch.nan, dtype=f.dtype)
-        against, along = f.chunk(2, 1)
-        steps = torch.cat([-against.diff(dim=1), missing, missing, along.diff(dim=1)], 1)
+        steps = _outwards(f, len(FROZEN_AT) // 2)
         values = lab.by_unit(steps.square(), lab.few)
-    axes = {"unit": tuple(range(len(values))), "x": tuple(lab.x_unit * DRAWN[FROZEN_AT])}
-    return make_curve(
-        values, axes, note="norms frozen at their mean scale in distribution, at the query"
-    )
+    units = tuple(range(len(values)))
+    xs = tuple(lab.x_unit * DRAWN[FROZEN_AT])
+    note = "norms frozen at their mean scale in distribution, at the query"
+    return make_curve(values, {"unit": units, "x": xs}, note=note)
 
 
 def _scales_at_drawn(lab: Lab) -> Sweep | None:
@@ -174,12 +215,14 @@ def _scales_at_drawn(lab: Lab) -> Sweep | None:
     probe = LayerNormScale(per_prompt=True)
     if probe.refusal(lab.model):
         return None
-    queries = lab.drawn(lab.few, _sizes_where_scales_grow(lab))
+    sizes = _sizes_where_scales_grow(lab)
+    queries = lab.drawn(lab.few, sizes)
     return lab.ask_at(queries, lab.few, probes=[probe])
 
 
 def _sizes_where_scales_grow(lab: Lab) -> Float[np.ndarray, "unit place"]:
-    return lab.drawn_sizes[:, np.concatenate(list(GROWS_AT.values()))]
+    both = list(GROWS_AT.values())
+    return lab.drawn_sizes[:, np.concatenate(both)]
 
 
 @measurement("far/scale growth", asks=_scales_at_drawn)
@@ -189,25 +232,31 @@ def scale_growth(lab: Lab, swept: Swept | None) -> DataArray:
     It is taken over drawn places from 1e4 to 1e6 units. It is 1 where the scale grows like |x|. On
     two prompts of each unit; empty without a scale.
     """
-    values, norms = np.zeros((0, lab.n_units, 2)), tuple(lab.model.norms)
+    n_units = lab.n_units
+    values = np.zeros((0, n_units, 2))
     if swept:
-        sizes = _sizes_where_scales_grow(lab)
-        of_prompts = swept.probe(LayerNormScale).results()["scale"].values
-        scales = torch.from_numpy(of_prompts).log()  # (norm, place, prompt)
-        logs = (
-            scales.unflatten(-1, (lab.n_units, -1)).mean(-1).movedim(1, -1).numpy()
-        )  # (norm, unit, place)
-        sides = np.split(logs, 2, axis=-1), np.split(np.log(np.abs(sizes)), 2, axis=-1)
-        values = np.stack([_slopes(log_x, log_y) for log_y, log_x in zip(*sides, strict=True)], -1)
-    axes = {
-        "norm": norms[: len(values)],
-        "unit": tuple(range(lab.n_units)),
-        "direction": tuple(GROWS_AT),
-    }
+        found = swept.probe(LayerNormScale).results()
+        scales = torch.from_numpy(found["scale"].values)  # (norm, place, prompt)
+        by_unit = scales.log().unflatten(-1, (n_units, -1))
+        log_scales = by_unit.mean(-1)
+        log_y = log_scales.movedim(1, -1).numpy()  # (norm, unit, place)
+        sizes = np.abs(_sizes_where_scales_grow(lab))
+        log_x = np.log(sizes)
+        half = log_x.shape[-1] // 2
+        above = _slopes(log_x[..., :half], log_y[..., :half])
+        below = _slopes(log_x[..., half:], log_y[..., half:])
+        values = np.stack([above, below], -1)
+    names = tuple(lab.model.norms)
+    norms = names[: len(values)]
+    units = tuple(range(n_units))
+    axes = {"norm": norms, "unit": units, "direction": tuple(GROWS_AT)}
     return make_array(values, axes, note="query arm; drawn places; float64")
 
 
 def _slopes(log_x: np.ndarray, log_y: np.ndarray) -> np.ndarray:
     """Least-squares slopes along the last axis, with abscissas of each row's own."""
     centred = log_x - log_x.mean(-1, keepdims=True)
-    return (log_y * centred).sum(-1) / np.square(centred).sum(-1)
+    products = log_y * centred
+    along = products.sum(-1)
+    squares = np.square(centred)
+    return along / squares.sum(-1)

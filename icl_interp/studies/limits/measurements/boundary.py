@@ -5,7 +5,7 @@ Most of it reads the sweep that the far claims share (`Lab.on_grid`): no forward
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,10 +30,8 @@ LEVEL = 0.1
 FOLLOWS = 0.1
 # |x| in units of `Lab.x_unit`:
 LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end
-RATE = (
-    1e3,
-    10**4.5,
-)  # where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
+# Where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf.
+RATE = (1e3, 10**4.5)
 FAR = (1e4, 1e6)  # between which elasticities are far ones
 SCALES = (1.0, 1e2, 1e4, 1e6)
 ARMS = ("query", "inputs", "functions")
@@ -47,9 +45,12 @@ NEVER = Interval(float("nan"), float("nan"), float("nan"))
 def gap_to_end(f: torch.Tensor, xs: Xs) -> torch.Tensor:
     """f less its own value at the end of its direction: (batch, x)."""
     xs = np.asarray(xs)
-    return torch.where(
-        torch.as_tensor(xs > 0), f - f[:, [int(xs.argmax())]], f - f[:, [int(xs.argmin())]]
-    )
+    last = int(xs.argmax())
+    first = int(xs.argmin())
+    from_above = f - f[:, [last]]
+    from_below = f - f[:, [first]]
+    is_positive = torch.as_tensor(xs > 0)
+    return torch.where(is_positive, from_above, from_below)
 
 
 def without_own(per_unit: np.ndarray) -> np.ndarray:
@@ -58,16 +59,17 @@ def without_own(per_unit: np.ndarray) -> np.ndarray:
 
 
 def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
-    truth, mean = (
-        as_numbers(lab.truth(xs, prompts)),
-        as_numbers(lab.task.expected(places(xs, lab.task.dim)[None])),
-    )
-    squares = {"gap": gap_to_end(f, xs), "squared error": f - truth, "law's mean": mean - truth}
-    values = [lab.by_unit(v.square()) for v in squares.values()]
-    axes = {"statistic": tuple(squares), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    return make_curve(
-        values, axes, note=f"query arm; {len(prompts) // lab.n_units} prompts a unit; float64"
-    )
+    truth = as_numbers(lab.truth(xs, prompts))
+    mean = far.law_mean(lab, xs)
+    distances = {"gap": gap_to_end(f, xs), "squared error": f - truth, "law's mean": mean - truth}
+    values = []
+    for distance in distances.values():
+        square = distance.square()
+        values.append(lab.by_unit(square))
+    units = tuple(range(lab.n_units))
+    axes = {"statistic": tuple(distances), "unit": units, "x": tuple(xs)}
+    size = len(prompts) // lab.n_units
+    return make_curve(values, axes, note=f"query arm; {size} prompts a unit; float64")
 
 
 @measurement("far/approach", version=2, asks=lambda lab: lab.on_grid)
@@ -78,24 +80,31 @@ def approach(lab: Lab, swept: Swept) -> DataArray:
     end at 1e6; "squared error"; "law's mean", the squared error of E f over the law of functions,
     the best guess without any example.
     """
-    return _squares(lab, as_numbers(swept.f), lab.grid, lab.prompts)
+    f = as_numbers(swept.f)
+    return _squares(lab, f, lab.grid, lab.prompts)
 
 
-@measurement(
-    "far/approach, decades",
-    version=2,
-    asks=lambda lab: lab.ask(lab.x_unit * far.DECADES, prompts=lab.few),
-)
+def _decades(lab: Lab) -> Sweep:
+    """One point a decade on few contexts."""
+    xs = lab.x_unit * far.DECADES
+    return lab.ask(xs, prompts=lab.few)
+
+
+@measurement("far/approach, decades", version=2, asks=_decades)
 def approach_decades(lab: Lab, swept: Swept) -> DataArray:
     """`far/approach` at one point a decade on few contexts, for controls."""
-    return _squares(lab, as_numbers(swept.f), lab.x_unit * far.DECADES, lab.few)
+    f = as_numbers(swept.f)
+    xs = lab.x_unit * far.DECADES
+    return _squares(lab, f, xs, lab.few)
 
 
 def _with_scales(lab: Lab) -> Sweep:
     """f at one point a decade on few contexts, and the norms' scales where they have any."""
     probe = LayerNormScale(per_prompt=True)
-    probes = [] if lab.outside or probe.refusal(lab.model) else [probe]
-    return lab.ask(lab.x_unit * np.sort(far.DECADES), prompts=lab.few, probes=probes)
+    is_refused = lab.outside or probe.refusal(lab.model)
+    probes = [] if is_refused else [probe]
+    xs = lab.x_unit * np.sort(far.DECADES)
+    return lab.ask(xs, prompts=lab.few, probes=probes)
 
 
 @measurement("far/logs", asks=_with_scales)
@@ -110,14 +119,16 @@ def logs(lab: Lab, swept: Swept) -> DataArray:
     f = as_numbers(swept.f)
     scale = torch.zeros_like(f)
     if swept.sweep.probes:
-        scales = swept.probe(LayerNormScale).results()["scale"]
-        scale = torch.from_numpy(scales.isel(norm=-1).values).log().T
+        scales = swept.probe(LayerNormScale).results()
+        of_last = scales["scale"].isel(norm=-1).values
+        scale = torch.from_numpy(of_last).log().T
     c, _ = far.certified(lab)
-    distance = (f - (c if np.isfinite(c) else 0.0)).abs().clamp(min=1e-300).log()
-    axes = {"quantity": ("f", "scale"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    return make_curve(
-        [lab.by_unit(distance), lab.by_unit(scale)], axes, units="log", note="query arm; float64"
-    )
+    centre = c if np.isfinite(c) else 0.0
+    distance = (f - centre).abs().clamp(min=1e-300)
+    rows = [lab.by_unit(distance.log()), lab.by_unit(scale)]
+    units = tuple(range(lab.n_units))
+    axes = {"quantity": ("f", "scale"), "unit": units, "x": tuple(xs)}
+    return make_curve(rows, axes, units="log", note="query arm; float64")
 
 
 def _arms(lab: Lab) -> dict[tuple[str, float], Sweep]:
@@ -130,7 +141,8 @@ def _arms(lab: Lab) -> dict[tuple[str, float], Sweep]:
     for arm in ARMS[1:]:
         for factor in SCALES[1:]:
             at = query * factor if arm == "inputs" else query
-            asked[arm, factor] = lab.ask(at, prompts=_scaled(lab, prompts, arm, factor))
+            scaled = _scaled(lab, prompts, arm, factor)
+            asked[arm, factor] = lab.ask(at, prompts=scaled)
     return asked
 
 
@@ -146,39 +158,49 @@ def arms(lab: Lab, swept: Mapping[tuple[str, float], Swept]) -> DataArray:
     """
     # (curve, unit, x) of each.
     curves = {}
+    dim = lab.task.dim
     for key, one in swept.items():
-        mean = lab.task.expected(places(one.xs, lab.task.dim)[None]).expand_as(one.f)
+        at = places(one.xs, dim)
+        mean = lab.task.expected(at[None]).expand_as(one.f)
         # The truth's column holds its distance from the law's mean until the function is scaled.
         of_truth = lab.truth(one.xs, one.prompts) - mean
-        curves[key] = torch.stack([as_numbers(v) for v in (one.f, of_truth, mean)]).numpy()
-    rows = [curves["query", 1.0].reshape(3, lab.n_units, len(SCALES), 2)]
+        lines = [as_numbers(v) for v in (one.f, of_truth, mean)]
+        curves[key] = torch.stack(lines).numpy()
+    n_units = lab.n_units
+    of_query = curves["query", 1.0].reshape(3, n_units, len(SCALES), 2)
+    as_drawn = of_query[:, :, 0]
+    rows = [of_query]
     for arm in ARMS[1:]:
-        parts = [rows[0][:, :, 0]]
+        parts = [as_drawn]
         for factor in SCALES[1:]:
             of_function = factor if arm == "functions" else 1.0
             times = np.array([1.0, of_function, 1.0])
             parts.append(curves[arm, factor] * times[:, None, None])
         rows.append(np.stack(parts, 2))
-    arms_by_curve = np.stack(rows)
-    arms_by_curve[:, 1] += arms_by_curve[:, 2]
+    by_arm = np.stack(rows)
+    by_arm[:, 1] += by_arm[:, 2]
+    values = np.moveaxis(by_arm, 3, 4)
     axes = {
         "arm": ARMS,
         "curve": ("model", "truth", "law's mean"),
-        "unit": tuple(range(lab.n_units)),
+        "unit": tuple(range(n_units)),
         "query": tuple(lab.inner),
         "scale": SCALES,
     }
-    return make_curve(np.moveaxis(arms_by_curve, 3, 4), axes, note="one context a unit; float64")
+    return make_curve(values, axes, note="one context a unit; float64")
 
 
 def _scaled(lab: Lab, prompts: Prompts, arm: str, factor: float) -> Prompts:
     if arm == "functions":
         mean = lab.task.expected(prompts.xs)
-        return replace(prompts, ys=mean + factor * (prompts.ys - mean))
-    clean = lab.task.targets(prompts.parameters, prompts.xs)
+        distance = prompts.ys - mean
+        return replace(prompts, ys=mean + factor * distance)
+    parameters = prompts.parameters
+    clean = lab.task.targets(parameters, prompts.xs)
     xs = prompts.xs * factor
+    scaled = lab.task.targets(parameters, xs)
     # What noise there was stays: it belongs to the labels, not to the inputs.
-    return replace(prompts, xs=xs, ys=lab.task.targets(prompts.parameters, xs) + prompts.ys - clean)
+    return replace(prompts, xs=xs, ys=scaled + prompts.ys - clean)
 
 
 # ---- from squares to places ----------------------------------------------------------------------
@@ -186,9 +208,11 @@ def _scaled(lab: Lab, prompts: Prompts, arm: str, factor: float) -> Prompts:
 
 def direction(curve: DataArray, sign: int) -> tuple[np.ndarray, np.ndarray]:
     """|x| in ascending order in one direction, and where these stand on the curve's axis."""
-    order = np.argsort(np.abs(curve["x"].values))
-    keep = order[np.sign(curve["x"].values[order]) == sign]
-    return np.abs(curve["x"].values[keep]), keep
+    xs = curve["x"].values
+    order = np.argsort(np.abs(xs))
+    signs = np.sign(xs[order])
+    keep = order[signs == sign]
+    return np.abs(xs[keep]), keep
 
 
 def _between(
@@ -196,10 +220,18 @@ def _between(
 ) -> np.ndarray:
     """Where size crosses the bound between points i and i + 1, on a straight line in logarithms."""
     tiny = np.finfo(float).tiny
-    logs, log_x, i = np.log(np.maximum(size, tiny)), np.log(xs), np.asarray(i)
-    a, b = (np.take_along_axis(logs, k[..., None], -1)[..., 0] for k in (i, i + 1))
-    share = np.clip((a - np.log(max(bound, tiny))) / np.where(a == b, 1.0, a - b), 0.0, 1.0)
-    return np.asarray(np.exp(log_x[i] + share * (log_x[i + 1] - log_x[i])))
+    logs = np.log(np.maximum(size, tiny))
+    log_bound = np.log(max(bound, tiny))
+    log_x = np.log(xs)
+    i = np.asarray(i)
+    at = i[..., None]
+    a = np.take_along_axis(logs, at, -1)[..., 0]
+    b = np.take_along_axis(logs, at + 1, -1)[..., 0]
+    fall = np.where(a == b, 1.0, a - b)
+    share = np.clip((a - log_bound) / fall, 0.0, 1.0)
+    width = log_x[i + 1] - log_x[i]
+    log_crossing = log_x[i] + share * width
+    return np.asarray(np.exp(log_crossing))
 
 
 def last(xs: np.ndarray) -> float:
@@ -216,10 +248,13 @@ def settles(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
         bound: what size has to stay within from there on.
     """
     outside = size > bound
-    worst = len(xs) - 1 - np.argmax(outside[..., ::-1], -1)
-    found = _between(xs, size, np.minimum(worst, len(xs) - 2), bound)
-    found = np.where(worst == len(xs) - 1, last(xs), found)
-    return np.asarray(np.minimum(np.where(outside.any(-1), found, xs[0]), last(xs)))
+    end = len(xs) - 1
+    furthest = last(xs)
+    worst = end - np.argmax(outside[..., ::-1], -1)
+    found = _between(xs, size, np.minimum(worst, end - 1), bound)
+    found = np.where(worst == end, furthest, found)
+    found = np.where(outside.any(-1), found, xs[0])
+    return np.asarray(np.minimum(found, furthest))
 
 
 def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
@@ -229,8 +264,10 @@ def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
     """
     outside = size > bound
     first = np.argmax(outside, -1)
-    found = _between(xs, size, np.maximum(first - 1, 0), bound)
-    return np.where(outside.any(-1), np.where(first > 0, found, xs[0]), xs[-1])
+    before = np.maximum(first - 1, 0)
+    found = _between(xs, size, before, bound)
+    found = np.where(first > 0, found, xs[0])
+    return np.where(outside.any(-1), found, xs[-1])
 
 
 def onset(curve: DataArray, sign: int, level: float) -> Interval:
@@ -239,19 +276,25 @@ def onset(curve: DataArray, sign: int, level: float) -> Interval:
     The distance is a root mean square over contexts.
     """
     xs, keep = direction(curve, sign)
-    return bootstrap(
-        lambda m: settles(xs, np.sqrt(m), level), curve.sel(statistic="gap").values[:, keep]
-    )
+    gap = curve.sel(statistic="gap")
+    square = gap.values[:, keep]
+    return bootstrap(lambda m: settles(xs, np.sqrt(m), level), square)
 
 
 def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
     """Log-log slope of f's distance from its end over `RATE`: -1 where it goes like 1/|x|."""
     xs, keep = direction(curve, sign)
-    window = (xs > 0.99 * RATE[0] * x_unit) & (xs < 1.01 * RATE[1] * x_unit)
-    square = curve.sel(statistic="gap").values[:, keep[window]]
-    return bootstrap(
-        lambda m: slope(np.log(xs[window]), 0.5 * np.log(np.maximum(m, 1e-300))), square
-    )
+    low, high = RATE
+    window = (xs > 0.99 * low * x_unit) & (xs < 1.01 * high * x_unit)
+    gap = curve.sel(statistic="gap")
+    square = gap.values[:, keep[window]]
+    log_x = np.log(xs[window])
+
+    def of_mean(mean_square: np.ndarray) -> Any:
+        log_gap = 0.5 * np.log(np.maximum(mean_square, 1e-300))
+        return slope(log_x, log_gap)
+
+    return bootstrap(of_mean, square)
 
 
 def zone(curve: DataArray, sign: int) -> Interval:
@@ -260,8 +303,14 @@ def zone(curve: DataArray, sign: int) -> Interval:
     There the squared error is within `FOLLOWS` of that of the law's mean.
     """
     xs, keep = direction(curve, sign)
-    error, guess = (curve.sel(statistic=s).values[:, keep] for s in ("squared error", "law's mean"))
-    return bootstrap(lambda e, g: leaves(xs, e / np.maximum(g, 1e-300), FOLLOWS), error, guess)
+    error = curve.sel(statistic="squared error").values[:, keep]
+    guess = curve.sel(statistic="law's mean").values[:, keep]
+
+    def of_means(error: np.ndarray, guess: np.ndarray) -> np.ndarray:
+        share = error / np.maximum(guess, 1e-300)
+        return leaves(xs, share, FOLLOWS)
+
+    return bootstrap(of_means, error, guess)
 
 
 def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[str, Interval]:
@@ -270,15 +319,21 @@ def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[s
     f - c = N / sigma, so E_f = E_N - E_sigma: N is f - c times the scale.
     """
     xs, keep = direction(curve, sign)
-    ends = keep[[int(np.argmin(np.abs(xs - low))), int(np.argmin(np.abs(xs - high)))]]
-    f, scale = (
-        np.diff(curve.sel(quantity=q).values[:, ends], axis=1)[:, 0] / np.log(high / low)
-        for q in ("f", "scale")
-    )
-    return {
-        name: bootstrap(lambda m: m, v)
-        for name, v in (("E_f", f), ("E_N", f + scale), ("E_sigma", scale))
-    }
+    ends = keep[[_nearest(xs, low), _nearest(xs, high)]]
+    width = np.log(high / low)
+    exponents = []
+    for quantity in ("f", "scale"):
+        at_ends = curve.sel(quantity=quantity).values[:, ends]
+        rise = np.diff(at_ends, axis=1)
+        exponents.append(rise[:, 0] / width)
+    f, scale = exponents
+    return {"E_f": _mean(f), "E_N": _mean(f + scale), "E_sigma": _mean(scale)}
+
+
+def _nearest(xs: np.ndarray, x: float) -> int:
+    """Where the value stands that is nearest to x."""
+    distance = np.abs(xs - x)
+    return int(np.argmin(distance))
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -295,11 +350,10 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
         margin: by what factor a peak that stands out exceeds the end.
     """
     highest, at = f.abs().max(1)
-    return {
-        "peak": highest,
-        "peak at": torch.from_numpy(xs)[at].log(),
-        "overshoot": (highest > f[:, -1].abs() + margin).double(),
-    }
+    place = torch.from_numpy(xs)[at]
+    end = f[:, -1].abs()
+    stands_out = highest > end + margin
+    return {"peak": highest, "peak at": place.log(), "overshoot": stands_out.double()}
 
 
 @measurement(
@@ -327,15 +381,22 @@ def boundary(
     """
     u = float(own.sel(statistic="u"))
     known = _Known(as_numbers(swept.f), squares, logarithms, certificate, u)
-    rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, known, name, sign)]
-    columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
-    columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}
+    names = ("direction", "quantity", "value", "low", "high", "unit")
+    columns: dict[str, list[Any]] = {key: [] for key in names}
+    for name, sign in SIGNS.items():
+        for quantity, interval, unit in _rows(lab, known, name, sign):
+            columns["direction"].append(name)
+            columns["quantity"].append(quantity)
+            columns["value"].append(interval.value)
+            columns["low"].append(interval.low)
+            columns["high"].append(interval.high)
+            columns["unit"].append(unit)
     note = (
         f"query arm; {lab.n_units} units x {lab.unit_size} prompts; level: within {LEVEL} u of the "
         f"end at {power(1e6 * lab.x_unit)}, u being the standard deviation of f in distribution; "
         "95 % bootstrap over units"
     )
-    return make_table({**columns, "unit": [row[3] for row in rows]}, note=note)
+    return make_table(columns, note=note)
 
 
 class _Known(NamedTuple):
@@ -350,40 +411,47 @@ class _Known(NamedTuple):
 
 def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Interval, str]]:
     """Quantity, interval and unit, in one direction."""
-    curve, u = known.approach, known.u
+    curve = known.approach
+    level = LEVEL * known.u
     xs, keep = direction(curve, sign)
-    f, edge = known.f[:, keep], lab.x_unit  # one edge for both directions: an interval may end at 0
-    start = onset(curve, sign, LEVEL * u)
-    found = {key: lab.by_unit(v) for key, v in peaks(f, xs, LEVEL * u).items()}
-    decade = f[:, int(np.argmin(np.abs(np.log(xs / (10 * edge)))))]
-    far_ends = (lab.x_unit * FAR[0], lab.x_unit * FAR[1])
+    f = known.f[:, keep]
+    edge = lab.x_unit  # one for both directions: an interval may end at 0
+
+    # What only a model has that levels off.
+    start = onset(curve, sign, level)
+    end = f[:, -1]
+    found = {key: lab.by_unit(v) for key, v in peaks(f, xs, level).items()}
     only_level = [
         ("peak", _mean(found["peak"]), "f"),
         ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
         ("overshoot", _mean(found["overshoot"]), "share"),
         ("onset", start, "|x|"),
-        ("level", _mean(lab.by_unit(f[:, -1])), "f"),
-        ("level, spread", _spread(lab, f[:, -1]), "f"),
-        ("approach rate", rate(curve, sign, lab.x_unit), "exponent"),
+        ("level", _mean(lab.by_unit(end)), "f"),
+        ("level, spread", _spread(lab, end), "f"),
+        ("approach rate", rate(curve, sign, edge), "exponent"),
     ]
     if start.value >= last(xs):
         only_level = [(what, NEVER, of) for what, _, of in only_level]
+
+    from_decade = np.log(xs / (10 * edge))
+    decade = f[:, _nearest(from_decade, 0.0)]
+    plateau = known.certificate.iloc[0][f"plateau {name}"]
+    low, high = FAR
+    exponents = elasticities(known.logs, sign, edge * low, edge * high)
     return [
         ("trained range", _exact(edge), "|x|"),
         ("zone", zone(curve, sign), "|x|"),
         *only_level,
         ("one decade out", _mean(lab.by_unit(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
-        ("level, closed form", _exact(known.certificate.iloc[0][f"plateau {name}"]), "f"),
-        *(
-            (key, value, "exponent")
-            for key, value in elasticities(known.logs, sign, *far_ends).items()
-        ),
+        ("level, closed form", _exact(plateau), "f"),
+        *((key, value, "exponent") for key, value in exponents.items()),
     ]
 
 
 def _exact(value: float) -> Interval:
-    return Interval(float(value), float(value), float(value))
+    value = float(value)
+    return Interval(value, value, value)
 
 
 def _mean(per_unit: np.ndarray) -> Interval:
@@ -394,6 +462,6 @@ def _spread(lab: Lab, f: torch.Tensor) -> Interval:
     """Standard deviation over all contexts."""
     # About the mean of all: far out the spread is a tiny part of f.
     f = f - f.mean()
-    return bootstrap(
-        lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_unit(f), lab.by_unit(f.square())
-    )
+    mean = lab.by_unit(f)
+    square = lab.by_unit(f.square())
+    return bootstrap(lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), mean, square)

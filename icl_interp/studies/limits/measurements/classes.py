@@ -34,10 +34,9 @@ DRAWN = "drawn powers"  # polynomials of some powers only, another choice for ea
 
 def needs_polynomials(facts: Facts) -> str | None:
     """Why a claim about polynomials cannot apply."""
-    if facts.task_kind != "Polynomial":
-        return (
-            f"The claim is about polynomials of one number; this model's task is {facts.task_kind}."
-        )
+    kind = facts.task_kind
+    if kind != "Polynomial":
+        return f"The claim is about polynomials of one number; this model's task is {kind}."
     return None
 
 
@@ -49,7 +48,12 @@ def polynomial_in(facts: Facts) -> Polynomial:
 
 def singles(roles: Iterable[Role]) -> dict[int, Role]:
     """Companions that were trained on one degree each: role by degree."""
-    return {role.degrees[0]: role for role in roles if len(role.degrees) == 1 and not role.further}
+    found = {}
+    for role in roles:
+        if len(role.degrees) == 1 and not role.further:
+            degree = role.degrees[0]
+            found[degree] = role
+    return found
 
 
 # ---- prompts of every class ----------------------------------------------------------------------
@@ -85,9 +89,12 @@ def inputs(lab: Lab) -> Float[Tensor, "batch point dim"]:
 
     Partners of a pair have the same, context by context.
     """
-    shape = (lab.n_units, 1, _n_contexts(lab), lab.task.n_points, 1)
-    drawn = lab.task.inputs.sample(shape, generator(lab.seed, "classes/inputs"), torch.float64)
-    return drawn.expand(-1, _functions(lab), -1, -1, -1).flatten(0, 2)
+    task = lab.task
+    shape = (lab.n_units, 1, _n_contexts(lab), task.n_points, 1)
+    draw = generator(lab.seed, "classes/inputs")
+    drawn = task.inputs.sample(shape, draw, torch.float64)
+    for_partners = drawn.expand(-1, _functions(lab), -1, -1, -1)
+    return for_partners.flatten(0, 2)
 
 
 def polynomials(lab: Lab, degree: int) -> Prompts:
@@ -96,14 +103,19 @@ def polynomials(lab: Lab, degree: int) -> Prompts:
     So a difference between two degrees is what the further coefficients make, and errors are paired
     by function. The partner of coefficients a has 2 m - a, with m the mean of their law.
     """
-    law = polynomial_task(lab).coefficients
-    columns = [
-        law.sample((lab.n_units,), generator(lab.seed, "classes/coefficient", k), torch.float64)
-        for k in range(degree + 1)
-    ]
+    task = polynomial_task(lab)
+    law = task.coefficients
+    columns = []
+    for k in range(degree + 1):
+        draw = generator(lab.seed, "classes/coefficient", k)
+        column = law.sample((lab.n_units,), draw, torch.float64)
+        columns.append(column)
     own = torch.stack(columns, -1)
-    xs, parameters = inputs(lab), _each(lab, own, 2 * law.mean - own)
-    return _prompts(lab, xs, polynomial_task(lab).targets(parameters, xs), parameters)
+    partners = 2 * law.mean - own
+    parameters = _each(lab, own, partners)
+    xs = inputs(lab)
+    ys = task.targets(parameters, xs)
+    return _prompts(lab, xs, ys, parameters)
 
 
 def drawn_powers(lab: Lab) -> Prompts:
@@ -121,8 +133,10 @@ def drawn_powers(lab: Lab) -> Prompts:
     keep = torch.rand(lab.n_units, top + 1, generator=draw) < 0.5
     some = 1 + torch.randint(top, (lab.n_units,), generator=draw)
     keep[torch.arange(lab.n_units), some] = True
-    parameters = full.parameters * keep.repeat_interleave(prompts_per_unit(lab), 0)
-    return _prompts(lab, full.xs, task.targets(parameters, full.xs), parameters)
+    kept = keep.repeat_interleave(prompts_per_unit(lab), 0)
+    parameters = full.parameters * kept
+    ys = task.targets(parameters, full.xs)
+    return _prompts(lab, full.xs, ys, parameters)
 
 
 def unseen_inside(task: Polynomial) -> list[int]:
@@ -137,19 +151,21 @@ def sinusoids(lab: Lab) -> Prompts:
     over the inputs' interval, for the largest degree n, a phase of their own each, and the mean
     square of the polynomials of that degree. The partner of a sinusoid is its negative.
     """
-    task, xs = polynomial_task(lab), inputs(lab)
+    task = polynomial_task(lab)
+    xs = inputs(lab)
     low, high = task.inputs.interval
-    amplitude = polynomials(lab, task.max_degree).ys.square().mean().mul(2).sqrt()
-    frequency = math.pi * (task.max_degree + 1) / (high - low)
-    phase = (
-        2
-        * math.pi
-        * torch.rand(lab.n_units, 1, generator=generator(lab.seed, "classes/phase")).double()
-    )
+    top = task.max_degree
+    largest = polynomials(lab, top)
+    mean_square = largest.ys.square().mean()
+    amplitude = mean_square.mul(2).sqrt()
+    frequency = math.pi * (top + 1) / (high - low)
+    draw = generator(lab.seed, "classes/phase")
+    turn = torch.rand(lab.n_units, 1, generator=draw).double()
+    phase = 2 * math.pi * turn
     parameters = _each(lab, phase, phase + math.pi)
-    return _prompts(
-        lab, xs, amplitude * torch.sin(frequency * xs + parameters[:, None]), parameters
-    )
+    angle = frequency * xs + parameters[:, None]
+    ys = amplitude * torch.sin(angle)
+    return _prompts(lab, xs, ys, parameters)
 
 
 def _each(lab: Lab, own: Tensor, partners: Tensor) -> Float[Tensor, "batch parameter"]:
@@ -157,22 +173,27 @@ def _each(lab: Lab, own: Tensor, partners: Tensor) -> Float[Tensor, "batch param
 
     A unit has a partner where functions come in pairs.
     """
-    functions = torch.stack([own, partners][: _functions(lab)], 1)  # (unit, function, parameter)
+    of_unit = [own, partners][: _functions(lab)]
+    functions = torch.stack(of_unit, 1)  # (unit, function, parameter)
     return functions.flatten(0, 1).repeat_interleave(_n_contexts(lab), 0)
 
 
 def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
-    return Prompts(xs, ys, parameters, torch.arange(len(xs)) // _n_contexts(lab))
+    function = torch.arange(len(xs)) // _n_contexts(lab)
+    return Prompts(xs, ys, parameters, function)
 
 
 def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point"]:
     """Squared error at every point; NaN where the predictor says nothing."""
-    return (predictions(predictor, prompts) - prompts.ys).square().mean(-1)
+    error = predictions(predictor, prompts) - prompts.ys
+    return error.square().mean(-1)
 
 
 def per_unit(values: Float[Tensor, "batch point"], n_units: int) -> Float[np.ndarray, " unit"]:
     """Mean over the points that have a value and over the prompts of each unit."""
-    return values.nanmean(-1).view(n_units, -1).mean(-1).numpy()
+    over_points = values.nanmean(-1)
+    by_unit = over_points.view(n_units, -1)
+    return by_unit.mean(-1).numpy()
 
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -188,50 +209,59 @@ def errors(lab: Lab) -> DataArray:
     squares" has the features of the largest degree; it is measured where these do not suffice. NaN
     where nothing was measured.
     """
-    task, n_points = polynomial_task(lab), lab.task.n_points
+    task = polynomial_task(lab)
+    n_units = lab.n_units
+    n_points = task.n_points
+    query = n_points - 1
     roles = singles(lab.companions)
     companions = {degree: str(role) for degree, role in roles.items()}
-    top = task.max_degree + 1
-    degrees = [d for d in sorted({*range(1, top + 1), *companions}) if d and d + 1 < n_points]
-    classes = {f"degree {d}": d for d in degrees} | dict.fromkeys((DRAWN, OUTSIDE))
     predictors = ["model", *companions.values(), "least squares", "zero"]
-    late = min(max(n_points // 2, top + 1), n_points - 1)
-    values = np.full((len(predictors), len(classes), 2, lab.n_units), np.nan)
+
+    # Classes by name, with the degree of those that have one.
+    top = task.max_degree + 1
+    classes: dict[str, int | None] = {}
+    for degree in sorted({*range(1, top + 1), *companions}):
+        if degree and degree + 1 < n_points:
+            classes[f"degree {degree}"] = degree
+    classes[DRAWN] = None
+    classes[OUTSIDE] = None
+
+    late = min(max(n_points // 2, top + 1), query)
+    values = np.full((len(predictors), len(classes), 2, n_units), np.nan)
     for column, (name, degree) in enumerate(classes.items()):
-        prompts = (
-            polynomials(lab, degree)
-            if degree
-            else drawn_powers(lab)
-            if name == DRAWN
-            else sinusoids(lab)
-        )
-        first = degree + 1 if degree else task.n_determining
+        first = task.n_determining
+        if degree:
+            prompts = polynomials(lab, degree)
+            first = degree + 1
+        elif name == DRAWN:
+            prompts = drawn_powers(lab)
+        else:
+            prompts = sinusoids(lab)
         found: dict[str, Tensor] = {}
         if degree is None or degree <= top:
             found["model"] = squared_errors(lab, prompts)
         if degree in companions:
-            found[companions[degree]] = squared_errors(lab.companions[roles[degree]], prompts)
+            companion = lab.companions[roles[degree]]
+            found[companions[degree]] = squared_errors(companion, prompts)
         if name == OUTSIDE or (degree and degree > task.max_degree):
             found["least squares"] = squared_errors(LeastSquares(task), prompts)
         # Where a model predicts nothing (all but the query when attention looks both ways) nobody
         # is scored.
-        silent = torch.stack(list(found.values())).isnan().any(0)
+        errors_of_all = torch.stack(list(found.values()))
+        silent = errors_of_all.isnan().any(0)
         found["zero"] = prompts.ys.square().mean(-1)
+        own = min(first, query)
         for predictor, square in found.items():
-            square = square.masked_fill(silent, torch.nan)
-            rows = [
-                per_unit(square[:, start:], lab.n_units)
-                for start in (min(first, n_points - 1), late)
-            ]
-            values[predictors.index(predictor), column] = rows
+            row = predictors.index(predictor)
+            scored = square.masked_fill(silent, torch.nan)
+            values[row, column, 0] = per_unit(scored[:, own:], n_units)
+            values[row, column, 1] = per_unit(scored[:, late:], n_units)
     axes = {
         "predictor": tuple(predictors),
         "class": tuple(classes),
         "points": ("own", "late"),
-        "unit": tuple(range(lab.n_units)),
+        "unit": tuple(range(n_units)),
     }
-    return make_array(
-        values,
-        axes,
-        note=f"{prompts_per_unit(lab)} prompts a unit, the same inputs for every class; float32",
-    )
+    size = prompts_per_unit(lab)
+    note = f"{size} prompts a unit, the same inputs for every class; float32"
+    return make_array(values, axes, note=note)

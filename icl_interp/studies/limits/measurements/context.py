@@ -20,23 +20,24 @@ from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.measurements.boundary import without_own
 from icl_interp.studies.limits.measurements.far import power
 
-# |x| in units of `Lab.x_unit`:
-HIGH = (
-    1e4,
-    1e5,
-)  # a high norm: past every onset seen, and where no ratio of errors changes any more
+# |x| in units of `Lab.x_unit`.
+# A high norm: past every onset seen, and where no ratio of errors changes any more.
+HIGH = (1e4, 1e5)
 ERASED_AT = 1e4
 INNER = np.array([0, 1])  # where the inner queries stand in `context/use`
-BEYOND = np.array(
-    [1e6, 1e8, 1e9, 1e10]
-)  # where f still has to be what it is on the far grid, if that is far enough
+# Where f still has to be what it is on the far grid, if that is far enough.
+BEYOND = np.array([1e6, 1e8, 1e9, 1e10])
 N_FOLDS = 8
 ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 
 
 def _inner_and_high(lab: Lab) -> list[float]:
     """Two inner queries, and both directions of each of `HIGH`."""
-    return [*lab.inner, *(s * x * lab.x_unit for x in HIGH for s in (1, -1))]
+    queries = list(lab.inner)
+    for x in HIGH:
+        size = x * lab.x_unit
+        queries += [size, -size]
+    return queries
 
 
 @measurement("context/use", version=2, asks=lambda lab: lab.ask(_inner_and_high(lab)))
@@ -51,13 +52,18 @@ def use(lab: Lab, swept: Swept) -> DataArray:
     their means over all prompts: "f", "truth", "f squared", "truth squared", "product".
     """
     xs = _inner_and_high(lab)
+    task = lab.task
     f = as_numbers(swept.f)
     truth = as_numbers(lab.truth(xs))
-    mean = as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
+    at = places(xs, task.dim)
+    mean = as_numbers(task.expected(at[None]))
     size = len(f) // lab.n_units
-    line = torch.from_numpy(without_own(lab.by_unit(f))).repeat_interleave(size, 0)
+    # The guess without the context is made on the prompts of all other units.
+    of_others = without_own(lab.by_unit(f))
+    line = torch.from_numpy(of_others).repeat_interleave(size, 0)
     swapped = f.roll(size, 0)
-    centred, true = f - f.mean(0), truth - truth.mean(0)
+    centred = f - f.mean(0)
+    true = truth - truth.mean(0)
     statistics = {
         "squared error": (f - truth).square(),
         "law's mean": (mean - truth).square(),
@@ -73,18 +79,21 @@ def use(lab: Lab, swept: Swept) -> DataArray:
         "truth squared": true.square(),
         "product": centred * true,
     }
-    axes = {"statistic": tuple(statistics), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     values = [lab.by_unit(v) for v in statistics.values()]
-    return make_curve(
-        values, axes, note=f"query arm; inner queries first; {size} prompts a unit; float64"
-    )
+    names = tuple(statistics)
+    units = tuple(range(lab.n_units))
+    axes = {"statistic": names, "unit": units, "x": tuple(xs)}
+    note = f"query arm; inner queries first; {size} prompts a unit; float64"
+    return make_curve(values, axes, note=note)
 
 
-@measurement(
-    "context/information",
-    version=2,
-    asks=lambda lab: lab.ask([sign * ERASED_AT * lab.x_unit for sign in (1, -1)]),
-)
+def _far_out(lab: Lab) -> Sweep:
+    """Both directions of `ERASED_AT`."""
+    out = ERASED_AT * lab.x_unit
+    return lab.ask([out, -out])
+
+
+@measurement("context/information", version=2, asks=_far_out)
 def information(lab: Lab, swept: Swept) -> DataArray:
     """How well the function's coefficients predict f far out.
 
@@ -92,28 +101,32 @@ def information(lab: Lab, swept: Swept) -> DataArray:
     units on the coefficients and their products; the null is the same with coefficients permuted
     over units.
     """
-    out = ERASED_AT * lab.x_unit
+    n_units = lab.n_units
     f = as_numbers(swept.f)
-    order = torch.randperm(lab.n_units, generator=generator(lab.seed, "context/permutation"))
+    draw = generator(lab.seed, "context/permutation")
+    order = torch.randperm(n_units, generator=draw)
     parameters = lab.prompts.parameters
-    permuted = parameters.view(lab.n_units, lab.unit_size, -1)[order].flatten(0, 1)
+    # Units are permuted whole.
+    by_unit = parameters.view(n_units, lab.unit_size, -1)
+    permuted = by_unit[order].flatten(0, 1)
+    unit = torch.arange(len(f)) // lab.unit_size
     rows = []
     for target in f.T:
         for inputs in (parameters, permuted):
-            residual, total = held_out_errors(
-                products(inputs, lab.n_units), target, torch.arange(len(target)) // lab.unit_size
-            )
-            rows.append(np.stack([lab.by_unit(residual), lab.by_unit(total)]))
-    values = np.reshape(rows, (2, 2, 2, lab.n_units))
+            features = products(inputs, n_units)
+            residual, total = held_out_errors(features, target, unit)
+            rows.append(lab.by_unit(residual))
+            rows.append(lab.by_unit(total))
+    values = np.reshape(rows, (2, 2, 2, n_units))
     axes = {
         "direction": ("+", "-"),
         "inputs": ("coefficients", "permuted"),
         "statistic": ("residual", "total"),
-        "unit": tuple(range(lab.n_units)),
+        "unit": tuple(range(n_units)),
     }
-    return make_array(
-        values, axes, note=f"{N_FOLDS}-fold cross-validation over units, at |x| = {power(out)}"
-    )
+    out = power(ERASED_AT * lab.x_unit)
+    note = f"{N_FOLDS}-fold cross-validation over units, at |x| = {out}"
+    return make_array(values, axes, note=note)
 
 
 def _beyond(lab: Lab) -> list[Sweep]:
@@ -126,13 +139,15 @@ def _beyond(lab: Lab) -> list[Sweep]:
 def beyond(lab: Lab, both: Sequence[Swept]) -> DataArray:
     """f from 1e6 to 1e10 units in each direction, on two prompts of each unit: as `far.ends`."""
     xs = lab.x_unit * BEYOND
-    values = [as_numbers(one.f).T.reshape(len(xs), lab.n_units, -1).numpy() for one in both]
-    axes = {
-        "direction": ("+", "-"),
-        "x": tuple(xs),
-        "unit": tuple(range(lab.n_units)),
-        "context": tuple(range(values[0].shape[-1])),
-    }
+    values = []
+    for one in both:
+        f = as_numbers(one.f)
+        by_unit = f.T.reshape(len(xs), lab.n_units, -1)
+        values.append(by_unit.numpy())
+    units = tuple(range(lab.n_units))
+    n_contexts = values[0].shape[-1]
+    contexts = tuple(range(n_contexts))
+    axes = {"direction": ("+", "-"), "x": tuple(xs), "unit": units, "context": contexts}
     return make_array(values, axes, note="query arm; x is the magnitude; float64")
 
 
@@ -142,7 +157,11 @@ def far_out(used: DataArray, x_unit: float) -> list[np.ndarray]:
     The inner ones are `INNER`.
     """
     sizes = np.abs(used["x"].values) / x_unit
-    return [np.flatnonzero(np.isclose(sizes, x)) for x in HIGH]
+    found = []
+    for x in HIGH:
+        is_there = np.isclose(sizes, x)
+        found.append(np.flatnonzero(is_there))
+    return found
 
 
 def products(
@@ -152,10 +171,14 @@ def products(
 
     The products are left out where units are too few to fit them on.
     """
+    n_parameters = parameters.shape[1]
     one = torch.ones_like(parameters[:, :1])
-    first, second = torch.triu_indices(parameters.shape[1], parameters.shape[1])
-    features = torch.cat([one, parameters, parameters[:, first] * parameters[:, second]], 1)
-    return features if 8 * features.shape[1] <= n_units else features[:, : 1 + parameters.shape[1]]
+    first, second = torch.triu_indices(n_parameters, n_parameters)
+    of_two = parameters[:, first] * parameters[:, second]
+    features = torch.cat([one, parameters, of_two], 1)
+    if 8 * features.shape[1] <= n_units:
+        return features
+    return features[:, : 1 + n_parameters]
 
 
 def held_out_errors(
@@ -169,14 +192,21 @@ def held_out_errors(
     """
     # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained.
     # Rounding is not.
-    size, target = target.abs().max(), target - target.mean()
-    target = target / target.std() if target.std() > ROUNDING * size else torch.zeros_like(target)
-    residual, total = torch.empty_like(target), torch.empty_like(target)
+    size = target.abs().max()
+    target = target - target.mean()
+    spread = target.std()
+    target = target / spread if spread > ROUNDING * size else torch.zeros_like(target)
+    residual = torch.empty_like(target)
+    total = torch.empty_like(target)
+    fold_of = unit % N_FOLDS
     for fold in range(N_FOLDS):
-        test = unit % N_FOLDS == fold
-        fit = torch.linalg.lstsq(features[~test], target[~test, None], driver="gelsd").solution[
-            :, 0
-        ]
-        residual[test] = (target[test] - features[test] @ fit).square()
-        total[test] = (target[test] - target[~test].mean()).square()
+        test = fold_of == fold
+        rest = ~test
+        held_out = target[test]
+        solved = torch.linalg.lstsq(features[rest], target[rest, None], driver="gelsd")
+        fit = solved.solution[:, 0]
+        missed = held_out - features[test] @ fit
+        residual[test] = missed.square()
+        from_mean = held_out - target[rest].mean()
+        total[test] = from_mean.square()
     return residual, total

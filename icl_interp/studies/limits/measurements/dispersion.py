@@ -13,6 +13,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.models.scores import softmax
 from icl_interp.probes.attention import AttentionEntropy, among, entropy_deficit, resampled_scores
+from icl_interp.probes.base import Probe
 from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.prompts import Prompts
@@ -21,37 +22,51 @@ from icl_interp.results import make_array, make_curve
 
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 FEW_UNITS = 32  # for the curve of means over many keys, which take memory
+STATISTICS = ("deficit", "max weight", "deficit in x", "deficit in y", "variance from samples")
 
 
 def _lengths(lab: Lab) -> list[int]:
     """Points of the prompts that are shown: from 3 to the trained length."""
     n = lab.task.n_points
-    return sorted({int(k) for k in np.geomspace(min(3, n), n, 7).round()})
+    fewest = min(3, n)
+    lengths = np.geomspace(fewest, n, 7).round()
+    return sorted(set(lengths.astype(int).tolist()))
 
 
 def _two_contexts(lab: Lab) -> Prompts:
     """Two contexts of one function in each unit, so that what is due to the samples can be told."""
-    return lab.prompts[
-        (torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()
-    ]
+    first = torch.arange(lab.n_units) * lab.unit_size
+    rows = first[:, None] + torch.arange(2)
+    return lab.prompts[rows.flatten()]
 
 
 def _direct(lab: Lab) -> list[Sweep]:
     """Patterns and outputs of heads at prompts of each length."""
     shown = _two_contexts(lab)
-    names = [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
+    outputs = _hooks(lab, "hook_z")
     found = []
     for n_points in _lengths(lab):
-        among = [None, *(keys for keys in _keys_by_kind(lab, n_points) if keys)]
-        probes = [*(AttentionEntropy(keys=keys) for keys in among), Activations(names)]
+        probes: list[Probe] = [AttentionEntropy()]
+        for keys in _keys_by_kind(lab, n_points):
+            if keys:
+                probes.append(AttentionEntropy(keys=keys))
+        probes.append(Activations(outputs))
         found.append(lab.ask(lab.inner, prompts=shown, n_points=n_points, probes=probes))
     return found
+
+
+def _hooks(lab: Lab, name: str) -> list[str]:
+    """A hook of attention in every layer."""
+    n_layers = lab.model.cfg.n_layers
+    return [f"blocks.{i}.attn.{name}" for i in range(n_layers)]
 
 
 def _keys_by_kind(lab: Lab, n_points: int) -> list[list[int]]:
     """The tokens that show x, and those that show y; empty where no token is of this kind."""
     kinds = np.array(lab.encoding.kinds(n_points))
-    return [np.flatnonzero(kinds == kind).tolist() for kind in ("x", "y")]
+    xs = np.flatnonzero(kinds == "x")
+    ys = np.flatnonzero(kinds == "y")
+    return [xs.tolist(), ys.tolist()]
 
 
 def _directly(lab: Lab, swept: Swept) -> np.ndarray:
@@ -61,31 +76,41 @@ def _directly(lab: Lab, swept: Swept) -> np.ndarray:
     none = np.full(len(lab.heads), np.nan)
 
     def means(result: Mapping[str, Any], statistic: str) -> np.ndarray:
-        return result[statistic].sel(statistic="mean").values.mean(-1).flatten()
+        over_prompts = result[statistic].sel(statistic="mean")
+        return over_prompts.values.mean(-1).flatten()
 
     # Among all keys, then among those of each kind.
-    rows = [means(found[0], "deficit"), means(found[0], "max_weight")]
+    among_all = found[0]
+    rows = [means(among_all, "deficit"), means(among_all, "max_weight")]
     of_kinds = iter(found[1:])
-    for keys in _keys_by_kind(lab, swept.sweep.n_points or lab.task.n_points):
-        rows.append(means(next(of_kinds), "deficit") if keys else none)
+    n_points = swept.sweep.n_points or lab.task.n_points
+    for keys in _keys_by_kind(lab, n_points):
+        row = none
+        if keys:
+            row = means(next(of_kinds), "deficit")
+        rows.append(row)
 
     # Two contexts of a function stand together, where the sample has them.
     function = swept.prompts.function
     one_function = bool((function[::2] == function[1::2]).all())
     shares = []
-    for z in swept.probe(Activations).recorded.values():
+    outputs = swept.probe(Activations)
+    for z in outputs.recorded.values():
         z = z.transpose(1, 2).unflatten(0, (-1, 2))  # (function, context, head, query, d_head)
         within = z.var(1, unbiased=True).mean((0, 2, 3))
         total = z.flatten(0, 1).var(0).mean((1, 2))
         share = within / total.clamp(min=1e-300)
-        shares.append(share if one_function else torch.full_like(total, torch.nan))
-    return np.stack([*rows, torch.cat(shares).numpy()])
+        if not one_function:
+            share = torch.full_like(total, torch.nan)
+        shares.append(share)
+    of_samples = torch.cat(shares).numpy()
+    return np.stack([*rows, of_samples])
 
 
 def _scores(lab: Lab) -> Sweep:
     """The scores of every head at in-distribution queries."""
-    names = [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
-    return lab.ask(lab.inner, probes=[Activations(names)])
+    scores = Activations(_hooks(lab, "hook_attn_scores"))
+    return lab.ask(lab.inner, probes=[scores])
 
 
 @measurement("heads/dispersion", version=2, asks=lambda lab: [*_direct(lab), _scores(lab)])
@@ -102,26 +127,18 @@ def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
     sample has one context of each function.
     """
     *direct, scores = swept
-    n_points = _lengths(lab)
-    lengths = [lab.encoding.n_tokens(k) for k in n_points]
     columns = [_directly(lab, one) for one in direct]
+    lengths = [lab.encoding.n_tokens(k) for k in _lengths(lab)]
+    trained = lengths[-1]
     seen = scores.probe(Activations)
-    columns += [
-        _resampled(lab, seen, factor * lengths[-1], FEW_UNITS).mean(-1) for factor in BEYOND
-    ]
-    lengths += [factor * lengths[-1] for factor in BEYOND]
-    axes = {
-        "statistic": (
-            "deficit",
-            "max weight",
-            "deficit in x",
-            "deficit in y",
-            "variance from samples",
-        ),
-        "head": relevance.labels(lab),
-        "n": tuple(lengths),
-    }
-    note = f"direct up to n = {lengths[len(n_points) - 1]} tokens, resampled scores beyond"
+    for factor in BEYOND:
+        n = factor * trained
+        resampled = _resampled(lab, seen, n, FEW_UNITS)
+        columns.append(resampled.mean(-1))
+        lengths.append(n)
+    heads = relevance.labels(lab)
+    axes = {"statistic": STATISTICS, "head": heads, "n": tuple(lengths)}
+    note = f"direct up to n = {trained} tokens, resampled scores beyond"
     return make_curve(np.stack(columns, -1), axes, note=note)
 
 
@@ -136,33 +153,40 @@ def deficit(lab: Lab, swept: Swept) -> DataArray:
     min(range, range^2 / 8).
     """
     seen = swept.probe(Activations)
-    trained, layers = lab.encoding.n_tokens(lab.task.n_points), []
+    layers = []
     for scores in seen.recorded.values():
         pool = by_context(lab, scores)
         # No prompt shows the pooled scores, so no probe sees their pattern: the claim's softmax
         # (`needs_softmax`) does.
-        now, limit = _deficit(pool).mean((2, 3)), _deficit(pool[..., :-1].flatten(-2)).mean(-1)
-        lowest = pool.where(pool > -torch.inf, torch.inf).amin(-1)
-        layers.append(torch.stack([now, limit, (pool.amax(-1) - lowest).mean((2, 3))]))
-    parts = [
-        *torch.cat(layers, -1).numpy(),
-        _resampled(lab, seen, 10 * trained)[0].T,
-    ]  # each (function, head)
-    now, limit, extent, later = (
-        part.reshape(lab.n_units, -1, part.shape[-1]).mean(1).T for part in parts
-    )
-    rows = [now, later, limit, extent]
-    axes = {
-        "n": ("trained", "10 x trained", "limit", "range"),
-        "head": relevance.labels(lab),
-        "unit": tuple(range(lab.n_units)),
-    }
-    return make_array(rows, axes)
+        now = _deficit(pool).mean((2, 3))
+        of_others = pool[..., :-1].flatten(-2)
+        limit = _deficit(of_others).mean(-1)
+        seen_only = pool.where(pool > -torch.inf, torch.inf)
+        extent = pool.amax(-1) - seen_only.amin(-1)
+        layers.append(torch.stack([now, limit, extent.mean((2, 3))]))
+    trained = lab.encoding.n_tokens(lab.task.n_points)
+    later = _resampled(lab, seen, 10 * trained)
+    now, limit, extent = torch.cat(layers, -1).numpy()
+    # From (function, head) to (head, unit).
+    rows = []
+    for part in (now, later[0].T, limit, extent):
+        by_unit = part.reshape(lab.n_units, -1, part.shape[-1])
+        rows.append(by_unit.mean(1).T)
+    lengths = ("trained", "10 x trained", "limit", "range")
+    heads = relevance.labels(lab)
+    units = tuple(range(lab.n_units))
+    return make_array(rows, {"n": lengths, "head": heads, "unit": units})
 
 
 def by_context(lab: Lab, scores: torch.Tensor) -> torch.Tensor:
     """Scores (batch, head, query, key) as (function, head, query, context, key)."""
-    return scores.unflatten(0, (len(lab.prompts.function.unique()), -1)).permute(0, 2, 3, 1, 4)
+    by_function = scores.unflatten(0, (_n_functions(lab), -1))
+    return by_function.permute(0, 2, 3, 1, 4)
+
+
+def _n_functions(lab: Lab) -> int:
+    functions = lab.prompts.function.unique()
+    return len(functions)
 
 
 def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) -> np.ndarray:
@@ -171,24 +195,24 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
     Trained ones are those that prompts of the same function show. Of the first units only, where
     their number is given.
     """
-    per_unit = len(lab.prompts.function.unique()) // lab.n_units
-    layers, most = [], None if n_units is None else n_units * per_unit
-    for (
-        scores
-    ) in seen.recorded.values():  # layer by layer, with the same draws: many keys take memory
+    per_unit = _n_functions(lab) // lab.n_units
+    most = None if n_units is None else n_units * per_unit
+    shown_kinds = lab.encoding.kinds(lab.task.n_points)
+    layers = []
+    # Layer by layer, with the same draws: many keys take memory.
+    for scores in seen.recorded.values():
         draw = generator(lab.seed, "heads/resampled", n)
-        more, kinds = resampled_scores(
-            by_context(lab, scores)[:most], lab.encoding.kinds(lab.task.n_points), n, draw
-        )
+        pool = by_context(lab, scores)[:most]
+        more, kinds = resampled_scores(pool, shown_kinds, n, draw)
         pattern = softmax(more)
-        within = [
-            _deficit(more, pattern, np.flatnonzero(np.array(kinds) == kind).tolist())
-            for kind in ("x", "y")
-        ]
+        rows = []
+        for kind in ("x", "y"):
+            keys = np.flatnonzero(np.array(kinds) == kind)
+            rows.append(_deficit(more, pattern, keys.tolist()))
+        deficit_of_all = _deficit(more, pattern)
         blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-        layers.append(
-            torch.stack([_deficit(more, pattern), pattern.amax(-1), *within, blank]).mean(-1)
-        )
+        statistics = torch.stack([deficit_of_all, pattern.amax(-1), *rows, blank])
+        layers.append(statistics.mean(-1))
     return torch.cat(layers, -1).permute(0, 2, 1).numpy()
 
 
@@ -200,10 +224,13 @@ def _deficit(
     It is NaN where no key is seen.
     """
     visible = scores > -torch.inf  # counted first: scores of many keys take memory
-    seen = (visible if keys is None else visible[..., keys]).sum(-1)
-    pattern = softmax(scores) if pattern is None else pattern
+    if keys is not None:
+        visible = visible[..., keys]
+    seen = visible.sum(-1)
+    if pattern is None:
+        pattern = softmax(scores)
     if not seen.numel() or int(seen.min()) == 0:
         return torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    return entropy_deficit(
-        pattern if keys is None else among(pattern, keys), seen.to(pattern.dtype)
-    )
+    if keys is not None:
+        pattern = among(pattern, keys)
+    return entropy_deficit(pattern, seen.to(pattern.dtype))

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.polynomial.legendre import leggauss, legvander
 from torch import Tensor
 
 LENGTHS = (1.0, 2.0)  # of correlation, in units of the domain's width, which is 1
@@ -30,7 +31,8 @@ SIZE = 1 / 16  # mean variance of a smooth function over its domain: that of sin
 N_COSINES = 16
 SHIFT = 0.5  # of kinks and of constants
 NODES = 64  # of a quadrature
-Draw = Callable[[Float[Tensor, "function point"], torch.Generator], Float[Tensor, "function point"]]
+Values = Float[Tensor, "function point"]
+Draw = Callable[[Values, torch.Generator], Values]
 
 
 @dataclass(frozen=True)
@@ -52,25 +54,41 @@ class Family:
 
 
 def _uniform(n: int, low: float, high: float, g: torch.Generator) -> Float[Tensor, "function 1"]:
-    return low + (high - low) * torch.rand(n, 1, generator=g, dtype=torch.float64)
+    width = high - low
+    share = torch.rand(n, 1, generator=g, dtype=torch.float64)
+    return low + width * share
+
+
+def _normal(shape: tuple[int, ...], g: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=g, dtype=torch.float64)
 
 
 # ---- smooth functions ----------------------------------------------------------------------------
 
 
-def smooth(
-    xs: Float[Tensor, "function point"], g: torch.Generator
-) -> Float[Tensor, "function point"]:
+def smooth(xs: Values, g: torch.Generator) -> Values:
     """Smooth functions at some inputs."""
-    shape, low, high = (len(xs), N_COSINES, 1), *map(math.log, LENGTHS)
-    length = _uniform(len(xs), low, high, g).exp()
-    frequency = torch.randn(shape, generator=g, dtype=torch.float64) / length[:, None]
-    phase = 2 * math.pi * torch.rand(shape, generator=g, dtype=torch.float64)
-    amplitude = torch.randn(shape, generator=g, dtype=torch.float64) * math.sqrt(2 / N_COSINES)
+    n = len(xs)
+    shape = (n, N_COSINES, 1)
+    low, high = map(math.log, LENGTHS)
+    log_length = _uniform(n, low, high, g)
+    length = log_length.exp()
+    frequency = _normal(shape, g) / length[:, None]
+    turn = torch.rand(shape, generator=g, dtype=torch.float64)
+    phase = 2 * math.pi * turn
+    amplitude = _normal(shape, g)
+    amplitude = amplitude * math.sqrt(2 / N_COSINES)
+    # The process at all inputs, and last at the middle of the domain.
     middle = torch.full_like(xs[:, :1], 0.5)
-    waves = (amplitude * torch.cos(frequency * torch.cat([xs, middle], 1)[:, None] + phase)).sum(1)
-    size = math.sqrt(SIZE / _unit_variance())
-    return _uniform(len(xs), -1, 1, g) + size * (waves[:, :-1] - waves[:, -1:])
+    places = torch.cat([xs, middle], 1)
+    cosines = torch.cos(frequency * places[:, None] + phase)
+    terms = amplitude * cosines
+    waves = terms.sum(1)
+    change = waves[:, :-1] - waves[:, -1:]
+    variance = _unit_variance()
+    size = math.sqrt(SIZE / variance)
+    mean = _uniform(n, -1, 1, g)
+    return mean + size * change
 
 
 @functools.cache
@@ -80,19 +98,24 @@ def _correlations() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     The weights add up to 1. The correlations are means over lengths: second moments of functions of
     several lengths are means, too.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = leggauss(NODES)
     distance = (nodes[:, None] - nodes) / 2
     low, high = np.log(LENGTHS)
-    lengths = np.exp((low + high) / 2 + (high - low) / 2 * nodes)
-    each = np.exp(-(distance[..., None] ** 2) / (2 * lengths**2))
-    return nodes, weights / 2, each @ weights / 2
+    middle = (low + high) / 2
+    half = (high - low) / 2
+    lengths = np.exp(middle + half * nodes)
+    square = distance[..., None] ** 2
+    each = np.exp(-square / (2 * lengths**2))
+    correlation = each @ weights / 2
+    return nodes, weights / 2, correlation
 
 
 @functools.cache
 def _unit_variance() -> float:
     """Mean variance over the domain of functions whose prior variance is 1."""
     _, weights, correlation = _correlations()
-    return float(1 - weights @ correlation @ weights)
+    shared = weights @ correlation @ weights
+    return float(1 - shared)
 
 
 @functools.cache
@@ -102,26 +125,32 @@ def smooth_moments(degree: int) -> tuple[float, float]:
     The polynomials have the given degree.
     """
     nodes, weights, correlation = _correlations()
-    basis = weights[:, None] * _orthonormal(nodes, degree)
+    polynomials = _orthonormal(nodes, degree)
+    basis = weights[:, None] * polynomials
     explained = np.einsum("xk,xy,yk->k", basis, correlation, basis)
-    return SIZE, float(1 - explained[1:].sum() / _unit_variance())
+    share = explained[1:].sum() / _unit_variance()
+    return SIZE, float(1 - share)
 
 
 def _orthonormal(u: np.ndarray, degree: int) -> np.ndarray:
     """Legendre polynomials 0 .. degree on [-1, 1], of mean square 1: (point, polynomial)."""
-    return np.polynomial.legendre.legvander(u, degree) * np.sqrt(2 * np.arange(degree + 1) + 1)
+    values = legvander(u, degree)
+    order = np.arange(degree + 1)
+    return values * np.sqrt(2 * order + 1)
 
 
 # ---- kinked functions ----------------------------------------------------------------------------
 
 
-def kinked(
-    xs: Float[Tensor, "function point"], g: torch.Generator
-) -> Float[Tensor, "function point"]:
+def kinked(xs: Values, g: torch.Generator) -> Values:
     """Kinked functions at some inputs."""
-    constant, place = (_uniform(len(xs), -SHIFT, SHIFT, g) for _ in range(2))
-    sign = torch.randint(0, 2, (len(xs), 1), generator=g).mul(2).sub(1)
-    return constant + sign * (xs - place).abs()
+    n = len(xs)
+    constant = _uniform(n, -SHIFT, SHIFT, g)
+    place = _uniform(n, -SHIFT, SHIFT, g)
+    coin = torch.randint(0, 2, (n, 1), generator=g)
+    sign = 2 * coin - 1
+    offset = xs - place
+    return constant + sign * offset.abs()
 
 
 @functools.cache
@@ -132,18 +161,31 @@ def kinked_moments(degree: int) -> tuple[float, float]:
     is exact; so is the one over kinks, since what a kinked function has in common with a polynomial
     is a polynomial of the kink.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    variance = left = 0.0
-    for kink, share in zip(SHIFT * nodes, weights / 2, strict=True):
-        u = np.concatenate(
-            [kink + (kink + 1) * (nodes - 1) / 2, kink + (1 - kink) * (nodes + 1) / 2]
-        )
-        weight = np.concatenate([(kink + 1) * weights, (1 - kink) * weights]) / 4
-        f, basis = np.abs(u - kink), _orthonormal(u, degree)
+    nodes, weights = leggauss(NODES)
+    kinks = SHIFT * nodes
+    shares = weights / 2
+    variance = 0.0
+    left = 0.0
+    for kink, share in zip(kinks, shares, strict=True):
+        below = kink + 1
+        above = 1 - kink
+        lower = kink + below * (nodes - 1) / 2
+        upper = kink + above * (nodes + 1) / 2
+        u = np.concatenate([lower, upper])
+        of_lower = below * weights
+        of_upper = above * weights
+        weight = np.concatenate([of_lower, of_upper]) / 4
+        f = np.abs(u - kink)
+        basis = _orthonormal(u, degree)
+        # The best polynomial in the mean square, of which the first coefficient is the mean.
         coefficients = (weight * f) @ basis
-        variance += share * float(weight @ (f - coefficients[0]) ** 2)
-        left += share * float(weight @ (f - basis @ coefficients) ** 2)
-    return float(variance), float(left / variance)
+        fit = basis @ coefficients
+        from_mean = f - coefficients[0]
+        from_fit = f - fit
+        variance += share * float(weight @ from_mean**2)
+        left += share * float(weight @ from_fit**2)
+    left_share = left / variance
+    return float(variance), float(left_share)
 
 
 FAMILIES = {

@@ -1,6 +1,6 @@
 """What failing models owe to their norms: queries and functions beyond the trained range."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,11 +20,8 @@ from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.far import law_mean
 
 NEAR = "in distribution"
-QUERIES = {
-    "query x 3": 3.0,
-    "query x 10": 10.0,
-    "query x 1000": 1e3,
-}  # |x| in units of `Lab.x_unit`
+# |x| in units of `Lab.x_unit`:
+QUERIES = {"query x 3": 3.0, "query x 10": 10.0, "query x 1000": 1e3}
 # The same with a place for each pair of units, drawn within an eighth of a decade on either side,
 # and along its ray.
 DRAWN = {"drawn about x 10": 10.0, "drawn about x 1000": 1e3}
@@ -49,41 +46,58 @@ def _scales_at_own_query(lab: Lab) -> Sweep:
 @measurement("far/failure, scales", asks=_scales_at_own_query)
 def own_scales(lab: Lab, swept: Swept) -> DataArray:
     """Every norm's scale at each prompt's own query: (norm, prompt), two prompts a unit."""
-    found = swept.probe(LayerNormScale).results()["scale"]  # (norm, position, prompt)
-    axes = {"norm": tuple(lab.model.norms), "prompt": tuple(range(len(swept.prompts)))}
-    return make_array([found.sel(norm=name).values[0] for name in lab.model.norms], axes)
+    found = swept.probe(LayerNormScale).results()
+    scales = found["scale"]  # (norm, position, prompt)
+    norms = tuple(lab.model.norms)
+    rows = [scales.sel(norm=name).values[0] for name in norms]
+    n_prompts = len(swept.prompts)
+    prompts = tuple(range(n_prompts))
+    return make_array(rows, {"norm": norms, "prompt": prompts})
 
 
 def _frozen_and_control(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Sweep]:
     """The sweeps of `far/failure`: by arm, place, and the first of the prompts of a part."""
     prompts = lab.few
-    scales = {name: torch.tensor(own.sel(norm=name).values) for name in lab.model.norms}
     xs = known_sizes(lab)
     drawn = lab.drawn(prompts, drawn_sizes(lab))
-    scaled = {name: _scaled(lab, prompts, factor) for name, factor in FUNCTIONS.items()}
+    scaled = {}
+    for name, factor in FUNCTIONS.items():
+        scaled[name] = _scaled(lab, prompts, factor)
     asked = {}
     # Prompts with scales of their own must be run at once, so all are asked about in parts that
     # are.
     for start in range(0, len(prompts), FEWEST):
         rows = slice(start, start + FEWEST)
         shown = prompts[rows]
+        places = drawn[rows]
         others = {name: other[rows] for name, other in scaled.items()}
-        places_of_own = drawn[rows]
-        arms: dict[str, tuple[FreezeNorms, ...]] = {"intact": ()}
-        for name, of in SCALES.items():
-            at = {norm: of(scale) for norm, scale in scales.items()}
-            arms[name] = (_frozen(at, rows),)
-        for arm, edits in arms.items():
+        for arm, edits in _edits(lab, own, rows).items():
             asked[arm, NEAR, start] = lab.ask(prompts=shown, query=edits)
             asked[arm, "known", start] = lab.ask(xs, prompts=shown, query=edits)
-            asked[arm, "drawn", start] = lab.ask_at(places_of_own, shown, query=edits)
+            asked[arm, "drawn", start] = lab.ask_at(places, shown, query=edits)
             for name, other in others.items():
                 asked[arm, name, start] = lab.ask(prompts=other, query=edits)
-    control_intervention = [lab.frozen]
-    asked["sham", NEAR, 0] = lab.ask(prompts=prompts, context=control_intervention)
-    asked["sham", "known", 0] = lab.ask(xs, prompts=prompts, context=control_intervention)
-    asked["sham", "drawn", 0] = lab.ask_at(drawn, prompts, context=control_intervention)
+    control = [lab.frozen]
+    asked["sham", NEAR, 0] = lab.ask(prompts=prompts, context=control)
+    asked["sham", "known", 0] = lab.ask(xs, prompts=prompts, context=control)
+    asked["sham", "drawn", 0] = lab.ask_at(drawn, prompts, context=control)
     return asked
+
+
+def _edits(lab: Lab, own: DataArray, rows: slice) -> dict[str, list[FreezeNorms]]:
+    """Nothing, and every norm frozen at each of `SCALES`, for a part of the prompts."""
+    arms: dict[str, list[FreezeNorms]] = {"intact": []}
+    for name, of in SCALES.items():
+        frozen = {}
+        for norm in lab.model.norms:
+            scales = torch.tensor(own.sel(norm=norm).values)
+            scale = of(scales)
+            if scale.ndim == 0:
+                frozen[norm] = scale.view(1, 1)
+            else:
+                frozen[norm] = scale[rows].view(-1, 1, 1)
+        arms[name] = [FreezeNorms(frozen)]
+    return arms
 
 
 @measurement("far/failure", version=2, needs=(own_scales,), asks=_frozen_and_control)
@@ -112,27 +126,41 @@ def failure(lab: Lab, swept: Mapping[tuple[str, str, int], Swept], own: DataArra
         by_part: dict[int, list[Tensor]] = {}
         for (its, _, start), one in swept.items():
             if its == arm:
-                by_part.setdefault(start, []).append(as_numbers(one.f))
-        return torch.cat([torch.cat(columns, 1) for columns in by_part.values()])
+                columns = by_part.setdefault(start, [])
+                columns.append(as_numbers(one.f))
+        parts = [torch.cat(columns, 1) for columns in by_part.values()]
+        return torch.cat(parts)
 
+    intact = of("intact")
     frozen = [of(name) for name in SCALES]
-    return _errors(lab, prompts, (xs, drawn), of("intact"), frozen, of("sham"))
+    control = of("sham")
+    return _errors(lab, prompts, (xs, drawn), intact, frozen, control)
 
 
 def known_sizes(lab: Lab) -> np.ndarray:
     """The queries of `QUERIES`, both directions of each."""
-    return lab.x_unit * np.array([sign * x for x in QUERIES.values() for sign in (1, -1)])
+    return lab.x_unit * _both_directions(QUERIES.values())
+
+
+def _both_directions(sizes: Iterable[float]) -> np.ndarray:
+    """Each size and its negative: the first, minus the first, the second, ..."""
+    signed = []
+    for size in sizes:
+        signed += [size, -size]
+    return np.array(signed)
 
 
 def drawn_sizes(lab: Lab) -> Float[np.ndarray, "unit place"]:
     """Sizes of the drawn queries, both directions of each of `DRAWN`; two units share each."""
     draw = generator(lab.seed, "far/failure")
-    n = -(-lab.n_units // 2)
-    jitter = 10 ** (
-        torch.rand(n, 2 * len(DRAWN), generator=draw, dtype=torch.float64).numpy() / 4 - 1 / 8
-    )
-    centres = lab.x_unit * np.array([sign * x for x in DRAWN.values() for sign in (1, -1)])
-    return np.repeat(centres * jitter, 2, 0)[: lab.n_units]
+    n_units = lab.n_units
+    shape = (-(-n_units // 2), 2 * len(DRAWN))
+    share = torch.rand(shape, generator=draw, dtype=torch.float64)
+    decades = share.numpy() / 4 - 1 / 8
+    jitter = 10**decades
+    centres = lab.x_unit * _both_directions(DRAWN.values())
+    sizes = np.repeat(centres * jitter, 2, 0)
+    return sizes[:n_units]
 
 
 def _errors(
@@ -141,46 +169,63 @@ def _errors(
     queries: tuple[np.ndarray, Float[Tensor, "batch place dim"]],
     intact: Float[Tensor, "batch column"],
     frozen: Sequence[Float[Tensor, "batch column"]],
-    control_intervention: Float[Tensor, "batch few"],
+    control: Float[Tensor, "batch few"],
 ) -> DataArray:
     """From predictions to errors.
 
     Columns are each prompt's own query, known and drawn ones, and functions scaled.
     """
-    n, near = len(prompts), as_numbers(lab.task.targets(prompts.parameters, prompts.xs[:, -1:]))
-    guess = as_numbers(lab.task.expected(prompts.xs[:, -1:]))
+    task = lab.task
+    parameters = prompts.parameters
+    own = prompts.xs[:, -1:]
     xs, drawn = queries
-    of_law = [law_mean(lab, xs).expand(n, -1), as_numbers(lab.task.expected(drawn))]
-    law = torch.cat([guess, *of_law, *(guess for _ in FUNCTIONS)], 1)
-    further = [guess + factor * (near - guess) for factor in FUNCTIONS.values()]
-    there = as_numbers(lab.task.targets(prompts.parameters, drawn))
-    truth = torch.cat([near, as_numbers(lab.truth(xs, prompts)), there, *further], 1)
+    n = len(prompts)
+    n_known = len(xs)
+
+    # The law's mean, and the function.
+    guess = as_numbers(task.expected(own))
+    guess_known = law_mean(lab, xs).expand(n, -1)
+    guess_drawn = as_numbers(task.expected(drawn))
+    near = as_numbers(task.targets(parameters, own))
+    known = as_numbers(lab.truth(xs, prompts))
+    there = as_numbers(task.targets(parameters, drawn))
+    laws = [guess, guess_known, guess_drawn]
+    truths = [near, known, there]
+    for factor in FUNCTIONS.values():
+        laws.append(guess)
+        truths.append(guess + factor * (near - guess))
+    law = torch.cat(laws, 1)
+    truth = torch.cat(truths, 1)
+
+    # What is missing: the control where functions are scaled, one line but for known queries.
     missing = torch.full((n, len(FUNCTIONS)), torch.nan, dtype=truth.dtype)
+    whole_control = torch.cat([control, missing], 1)
     line = torch.full_like(intact, torch.nan)
-    of_known = slice(1, 1 + len(xs))
+    of_known = slice(1, 1 + n_known)
     line[:, of_known] = frozen[0][:, of_known].mean(0)
-    guesses = torch.stack(
-        [law, intact, *frozen, torch.cat([control_intervention, missing], 1), line]
-    )
-    largest = max(frozen, key=lambda f: float((f - law)[:, 1:].square().sum()))
+
+    def size_beyond(f: Tensor) -> float:
+        beyond = (f - law)[:, 1:]
+        return float(beyond.square().sum())
+
+    guesses = torch.stack([law, intact, *frozen, whole_control, line])
+    largest = max(frozen, key=size_beyond)
     sizes = torch.stack([intact - law, largest - law])
-    squares = torch.cat([(guesses - truth).square(), sizes.square()])
-    far_out = slice(1, 1 + len(xs) + drawn.shape[1])
-    both = squares[..., far_out].unflatten(-1, (-1, 2)).mean(-1)
-    squares = torch.cat([squares[..., :1], both, squares[..., far_out.stop :]], -1)
-    axes = {"arm": ARMS, "unit": tuple(range(lab.units_in(prompts))), "place": PLACES}
+    errors = guesses - truth
+    squares = torch.cat([errors.square(), sizes.square()])
+
+    # Both directions of each far query count as one place.
+    end = 1 + n_known + drawn.shape[1]
+    by_direction = squares[..., 1:end].unflatten(-1, (-1, 2))
+    both = by_direction.mean(-1)
+    squares = torch.cat([squares[..., :1], both, squares[..., end:]], -1)
+    rows = [lab.by_unit(one, prompts) for one in squares]
+    units = tuple(range(lab.units_in(prompts)))
     note = (
-        f"{len(prompts)} prompts; norms frozen at the query; errors against the function without "
-        "noise; float64"
+        f"{n} prompts; norms frozen at the query; errors against the function without noise; "
+        "float64"
     )
-    return make_array([lab.by_unit(one, prompts) for one in squares], axes, note=note)
-
-
-def _frozen(scales: Mapping[str, Tensor], rows: slice) -> FreezeNorms:
-    """Norms frozen at one scale each, or at that of each of these prompts."""
-    return FreezeNorms(
-        {k: s.view(1, 1) if s.ndim == 0 else s[rows].view(-1, 1, 1) for k, s in scales.items()}
-    )
+    return make_array(rows, {"arm": ARMS, "unit": units, "place": PLACES}, note=note)
 
 
 def _scaled(lab: Lab, prompts: Prompts, factor: float) -> Prompts:
@@ -189,4 +234,5 @@ def _scaled(lab: Lab, prompts: Prompts, factor: float) -> Prompts:
     Noise is included.
     """
     mean = lab.task.expected(prompts.xs)
-    return replace(prompts, ys=mean + factor * (prompts.ys - mean))
+    distance = prompts.ys - mean
+    return replace(prompts, ys=mean + factor * distance)

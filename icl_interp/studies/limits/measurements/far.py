@@ -1,6 +1,6 @@
 """Measurements far out on the query axis: f as x grows, intact and with edits of the norms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.interventions.base import Intervention
 from icl_interp.interventions.norms import InsertNorm
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
@@ -24,14 +23,16 @@ from icl_interp.resampling import LEVEL, Interval, draw_weights
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
 
+
+def _powers_of_ten(exponents: Iterable[int]) -> np.ndarray:
+    """Of these exponents, first the negative ones."""
+    sizes = np.array([10.0**k for k in exponents])
+    return np.concatenate([-sizes, sizes])
+
+
 # All in units of `Lab.x_unit`.
-DECADES = np.array(
-    [s * 10.0**k for s in (-1, 1) for k in range(-1, 7)]
-)  # the control's: one a decade
-GROWTH = np.array(
-    [s * 10.0**k for s in (-1, 1) for k in (3, 4, 5, 6)]
-)  # growth exponents: of changes between these
-Interventions = Sequence[Intervention]
+DECADES = _powers_of_ten(range(-1, 7))  # the control's: one a decade
+GROWTH = _powers_of_ten((3, 4, 5, 6))  # growth exponents: of changes between these
 LINE = np.array([1e4, 1e5, 1e6])
 GROWN = ("mean", "mean square", "squared error", "squared increment")
 CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
@@ -59,22 +60,21 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
     """Mean, mean square and variance over the prompts of each unit."""
     # The difference of the first two would lose the variance to rounding: far out f is large or its
     # spread tiny.
-    variance = f.view(lab.n_units, -1, f.shape[1]).var(1, unbiased=False).numpy()
-    axes = {
-        "statistic": ("mean", "mean square", "variance"),
-        "unit": tuple(range(lab.n_units)),
-        "x": tuple(xs),
-    }
-    return make_curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
+    by_unit = f.view(lab.n_units, -1, f.shape[1])
+    variance = by_unit.var(1, unbiased=False).numpy()
+    moments = _moments(lab, f)
+    values = np.concatenate([moments, variance[None]])
+    units = tuple(range(lab.n_units))
+    axes = {"statistic": ("mean", "mean square", "variance"), "unit": units, "x": tuple(xs)}
+    return make_curve(values, axes, note=note)
 
 
 @measurement("far/intact", asks=lambda lab: lab.on_grid)
 def intact(lab: Lab, swept: Swept) -> DataArray:
     """f over the query, both directions: mean, mean square and variance over prompts of a unit."""
     f = as_numbers(swept.f)
-    return _over_contexts(
-        lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64"
-    )
+    note = f"{lab.unit_size} prompts of each unit; query arm; float64"
+    return _over_contexts(lab, f, lab.grid, note)
 
 
 @measurement("far/decades", asks=lambda lab: lab.ask(lab.x_unit * DECADES))
@@ -91,10 +91,10 @@ def contexts(lab: Lab, swept: Swept) -> DataArray:
     rows = torch.arange(n) * lab.unit_size
     f = as_numbers(swept.f)
     truth = as_numbers(lab.truth(lab.grid))
-    values = np.stack([f[rows].numpy(), truth[rows].numpy()])
-    return make_curve(
-        values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)}
-    )
+    values = torch.stack([f[rows], truth[rows]])
+    contexts = tuple(range(n))
+    axes = {"curve": ("model", "truth"), "context": contexts, "x": tuple(lab.grid)}
+    return make_curve(values.numpy(), axes)
 
 
 @measurement("far/in distribution", asks=lambda lab: lab.ask(lab.inner))
@@ -104,7 +104,8 @@ def in_distribution(lab: Lab, swept: Swept) -> DataArray:
     The query is the same for all prompts, so that the spread over contexts can be compared with
     that far out.
     """
-    return _over_contexts(lab, as_numbers(swept.f), np.array(lab.inner))
+    f = as_numbers(swept.f)
+    return _over_contexts(lab, f, np.array(lab.inner))
 
 
 def increments(f: Float[torch.Tensor, "batch x"], xs: np.ndarray) -> Float[torch.Tensor, "batch x"]:
@@ -115,8 +116,9 @@ def increments(f: Float[torch.Tensor, "batch x"], xs: np.ndarray) -> Float[torch
     >>> increments(torch.tensor([[1.0, 31.0, 301.0]]), np.array([1.0, 10.0, 100.0]))
     tensor([[ 30., 270.,  nan]])
     """
-    ratio = xs[:, None] / xs
-    at, ahead = np.nonzero(np.isclose(ratio.T, 10.0))
+    ratio = xs / xs[:, None]
+    is_decade = np.isclose(ratio, 10.0)
+    at, ahead = np.nonzero(is_decade)
     found = torch.full_like(f, torch.nan)
     found[:, at] = f[:, ahead] - f[:, at]
     return found
@@ -126,27 +128,27 @@ def _growth(lab: Lab, prompts: Prompts, f: torch.Tensor) -> np.ndarray:
     """The `GROWN` statistics of f on the grid of growth, (statistic, unit, x)."""
     xs = lab.x_unit * GROWTH
     truth = as_numbers(lab.truth(xs, prompts))
-    values = (f, f.square(), (f - truth).square(), increments(f, xs).square())
+    error = f - truth
+    step = increments(f, xs)
+    values = (f, f.square(), error.square(), step.square())
     return np.stack([lab.by_unit(v) for v in values])
 
 
 def _norm_arms(lab: Lab) -> dict[str, Sweep]:
     """The arms of `far/norm arms`."""
-    names = list(lab.model.norms)
-    arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {
-        "intact": (lab.prompts, (), ())
-    }
-    if names:
+    xs = lab.x_unit * GROWTH
+    few = lab.few
+    arms = {"intact": lab.ask(xs)}
+    if lab.model.norms:
         at_query = lab.frozen.at_query()
+        arms["frozen"] = lab.ask(xs, query=[at_query])
         # The control intervention reads every context anew and there are many norms: few contexts,
         # and an exponent needs no more.
-        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
-        arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
-    xs = lab.x_unit * GROWTH
-    return {
-        arm: lab.ask(xs, prompts=prompts, context=context, query=query)
-        for arm, (prompts, context, query) in arms.items()
-    }
+        arms["sham"] = lab.ask(xs, prompts=few, context=[lab.frozen])
+        for name in lab.model.norms:
+            alone = at_query.only(name)
+            arms[name] = lab.ask(xs, prompts=few, query=[alone])
+    return arms
 
 
 @measurement("far/norm arms", version=2, asks=_norm_arms)
@@ -159,24 +161,25 @@ def norm_arms(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
     over the prompts of a unit; "squared increment" is that of f(10 x) - f(x).
     """
     xs = lab.x_unit * GROWTH
-    values = [_growth(lab, arm.prompts, as_numbers(arm.f)) for arm in arms.values()]
-    values.append(_growth(lab, lab.prompts, law_mean(lab, xs).expand(len(lab.prompts), -1)))
-    axes = {
-        "arm": (*arms, "law mean"),
-        "statistic": GROWN,
-        "unit": tuple(range(lab.n_units)),
-        "x": tuple(xs),
-    }
-    return make_curve(
-        values,
-        axes,
-        note="norms frozen at their mean scale on in-distribution prompts, at the query position",
-    )
+    prompts = lab.prompts
+    values = []
+    for arm in arms.values():
+        f = as_numbers(arm.f)
+        values.append(_growth(lab, arm.prompts, f))
+    guess = law_mean(lab, xs).expand(len(prompts), -1)
+    values.append(_growth(lab, prompts, guess))
+    names = (*arms, "law mean")
+    units = tuple(range(lab.n_units))
+    axes = {"arm": names, "statistic": GROWN, "unit": units, "x": tuple(xs)}
+    note = "norms frozen at their mean scale on in-distribution prompts, at the query position"
+    return make_curve(values, axes, note=note)
 
 
 def law_mean(lab: Lab, xs: np.ndarray) -> Float[torch.Tensor, "1 x"]:
     """The mean of the law of functions at some queries: the best guess without any example."""
-    return as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
+    queries = places(xs, lab.task.dim)
+    expected = lab.task.expected(queries[None])
+    return as_numbers(expected)
 
 
 @measurement("far/counterpart", version=2)
@@ -189,10 +192,12 @@ def matched(lab: Lab) -> DataArray:
     xs = lab.x_unit * GROWTH
     values = np.zeros((len(GROWN), 0, len(xs)))
     if other:
-        values = _growth(other, other.few, as_numbers(other.sweep(xs, prompts=other.few)))
-    return make_curve(
-        values, {"statistic": GROWN, "unit": tuple(range(values.shape[1])), "x": tuple(xs)}
-    )
+        few = other.few
+        f = as_numbers(other.sweep(xs, prompts=few))
+        values = _growth(other, few, f)
+    n_units = values.shape[1]
+    units = tuple(range(n_units))
+    return make_curve(values, {"statistic": GROWN, "unit": units, "x": tuple(xs)})
 
 
 @measurement("far/sufficiency", version=2)
@@ -208,21 +213,23 @@ def sufficiency(lab: Lab) -> DataArray:
         "final_norm": None,
         "init_std": 0.2,
     }
-    bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
-    control = Lab(bare, lab.task, lab.encoding, n_units=lab.n_units, n_contexts=1, seed=lab.seed)
-    insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
+    cfg = HookedTransformerConfig(**settings)
+    bare = HookedTransformer(cfg, seed=lab.seed + 1)
+    n_units = lab.n_units
+    control = Lab(bare, lab.task, lab.encoding, n_units=n_units, n_contexts=1, seed=lab.seed)
     xs = lab.x_unit * GROWTH
-    axes = {"arm": ("intact", "norm inserted"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    shown = control.prompts
+    last = cfg.n_layers - 1
+    insert = InsertNorm(f"blocks.{last}.hook_resid_post", lab.model.cfg.eps)
+    asked = [control.ask(xs), control.ask(xs, query=[insert])]
     # All in float64: without norms numbers outgrow float32 while the context is read.
-    found = run(
-        control.model,
-        control.encoding,
-        [control.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])],
-    )
-    return make_curve(
-        [control.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes
-    )
+    found = run(control.model, control.encoding, asked)
+    values = []
+    for f in found:
+        step = increments(as_numbers(f), xs)
+        values.append(control.by_unit(step.square()))
+    units = tuple(range(n_units))
+    axes = {"arm": ("intact", "norm inserted"), "unit": units, "x": tuple(xs)}
+    return make_curve(values, axes)
 
 
 def _costs(lab: Lab) -> dict[str, Sweep]:
@@ -237,12 +244,18 @@ def cost(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
 
     The error is that at the query. Beside the two stands that of the mean of the law of functions.
     """
+    prompts = lab.prompts
+    truth = prompts.ys[:, -1]
     guesses = [arm.f[:, 0] for arm in arms.values()]
-    guesses.append(lab.task.expected(lab.prompts.xs[:, -1:])[:, 0])
-    axes = {"arm": (*arms, "law mean"), "unit": tuple(range(lab.n_units))}
-    return make_array(
-        [lab.by_unit((f - lab.prompts.ys[:, -1]).square().mean(-1)) for f in guesses], axes
-    )
+    law_mean = lab.task.expected(prompts.xs[:, -1:])
+    guesses.append(law_mean[:, 0])
+    values = []
+    for f in guesses:
+        missed = (f - truth).square()
+        values.append(lab.by_unit(missed.mean(-1)))
+    names = (*arms, "law mean")
+    units = tuple(range(lab.n_units))
+    return make_array(values, {"arm": names, "unit": units})
 
 
 def _about_onset(lab: Lab) -> dict[str, Sweep]:
@@ -250,7 +263,8 @@ def _about_onset(lab: Lab) -> dict[str, Sweep]:
     if not has_certificate(lab):
         return {}
     if has_plateaus(lab):
-        return {"near": lab.ask(probes=[Activations(depths(lab.model)[-1:])])}
+        before_norm = depths(lab.model)[-1:]
+        return {"near": lab.ask(probes=[Activations(before_norm)])}
     return _inputs_of_norms(lab) if levels_off_after_norms(lab) else {}
 
 
@@ -263,19 +277,23 @@ def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
     `norms_begin`. NaN where a formula does not apply: no final norm, a read-in that centring
     removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
     """
-    above = below = float("nan")
+    above = float("nan")
+    below = float("nan")
     onset = NO_ONSET
     c, r = certified(lab)
     if has_certificate(lab) and has_plateaus(lab):
         model = lab.model
-        above, below = map(float, theory.plateau(model.embed.W_E[0], *_read_out(model)))
+        ends = theory.plateau(model.embed.W_E[0], *_read_out(model))
+        above, below = map(float, ends)
         onset = predicted_onset(lab, swept["near"])
     elif has_certificate(lab) and levels_off_after_norms(lab):
         onset = norms_begin(lab, swept["near"], swept["far"])
+    # A table of one row.
     found = {"c": [c], "r": [r], "plateau +": [above], "plateau -": [below]}
-    return make_table(
-        found | {"onset": [onset.value], "onset low": [onset.low], "onset high": [onset.high]}
-    )
+    found["onset"] = [onset.value]
+    found["onset low"] = [onset.low]
+    found["onset high"] = [onset.high]
+    return make_table(found)
 
 
 NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
@@ -309,7 +327,8 @@ def has_plateaus(lab: Lab) -> bool:
 
     They do if it is pre-norm with a final norm, and centring leaves the read-in of x.
     """
-    cfg, read_in = lab.model.cfg, lab.model.embed.W_E[0]
+    cfg = lab.model.cfg
+    read_in = lab.model.embed.W_E[0]
     grows = cfg.norm_position == "pre" and cfg.has_final_norm and cfg.embed_bound is None
     return grows and _centred_size(read_in) > 1e-9 * float(read_in.norm())
 
@@ -319,15 +338,21 @@ def _read_out(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Read-out weights, gain and bias of the last norm, and the read-out's bias."""
     last = _last_norm(model)
-    one, zero = torch.ones(model.cfg.d_model).double(), torch.zeros(model.cfg.d_model).double()
-    gain = one if last is None or last.w is None else last.w
-    bias = zero if last is None or last.b is None else last.b
-    return model.unembed.W_U[:, 0], gain, bias, model.unembed.b_U[0]
+    width = model.cfg.d_model
+    gain = torch.ones(width).double()
+    bias = torch.zeros(width).double()
+    if last is not None and last.w is not None:
+        gain = last.w
+    if last is not None and last.b is not None:
+        bias = last.b
+    unembed = model.unembed
+    return unembed.W_U[:, 0], gain, bias, unembed.b_U[0]
 
 
 def _read_ins(lab: Lab) -> Float[torch.Tensor, "unit d_model"]:
     """What the unit vector along each unit's ray is read in as."""
-    return lab.rays @ lab.model.embed.W_E[: lab.task.dim].cpu()
+    of_x = lab.model.embed.W_E[: lab.task.dim]
+    return lab.rays @ of_x.cpu()
 
 
 def _at_ends(lab: Lab) -> Sweep | None:
@@ -347,9 +372,15 @@ def plateaus(lab: Lab, swept: Swept | None) -> DataArray:
     if swept:
         f = as_numbers(swept.f)[:, -2:]
         read_out = [part.cpu() for part in _read_out(lab.model)]
-        ends = torch.tensor([theory.plateau(row, *read_out)[::-1] for row in _read_ins(lab)])
-        values = lab.by_unit((f - ends.repeat_interleave(lab.unit_size, 0)).square())
-    axes = {"unit": tuple(range(len(values))), "direction": ("-", "+")}
+        by_unit = []
+        for read_in in _read_ins(lab):
+            above, below = theory.plateau(read_in, *read_out)
+            by_unit.append((below, above))
+        ends = torch.tensor(by_unit)
+        distance = f - ends.repeat_interleave(lab.unit_size, 0)
+        values = lab.by_unit(distance.square())
+    units = tuple(range(len(values)))
+    axes = {"unit": units, "direction": ("-", "+")}
     return make_array(values, axes, note="query arm; directions of drawn inputs; float64")
 
 
@@ -362,33 +393,40 @@ def predicted_onset(lab: Lab, near: Swept) -> Interval:
     (`Activations`).
     """
     (stream,) = near.probe(Activations).recorded.values()
+    cfg = lab.model.cfg
     read_in = lab.model.embed.W_E[: lab.task.dim].cpu()
-    rest = stream[:, 0] - lab.prompts.xs[:, -1] @ read_in
-    rest = (rest - rest.mean(-1, keepdim=True)).square().sum(-1)
-    least = min(_centred_size(row) for row in (read_in[0], *_read_ins(lab)))
-    eps = lab.model.cfg.d_model * lab.model.cfg.eps
+    queries = lab.prompts.xs[:, -1]
+    rest = stream[:, 0] - queries @ read_in
+    centred = rest - rest.mean(-1, keepdim=True)
+    squares = centred.square().sum(-1)
+    read_ins = (read_in[0], *_read_ins(lab))
+    least = min(_centred_size(row) for row in read_ins)
+    eps = cfg.d_model * cfg.eps
 
     def at(square: np.ndarray) -> np.ndarray:
         return OUTWEIGHS * np.sqrt(square + eps) / least
 
-    value = float(at(np.array(float(rest.quantile(0.95)))))
-    return _around(value, at(_quantiles(rest.numpy(), 0.95, lab.n_units)))
+    most = float(squares.quantile(0.95))
+    draws = _quantiles(squares.numpy(), 0.95, lab.n_units)
+    value = float(at(np.array(most)))
+    return _around(value, at(draws))
 
 
 def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
     """The inputs of the norms in a model's stream, near and far."""
     prompts = lab.one_each
     sizes = lab.x_unit * ONSET_SIZES
-    signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
-    hooks = [
-        f"{name}.{part}"
-        for name in _in_stream(lab.model)
-        for part in ("hook_scale", "hook_normalized")
-    ]
-    near, out = (Activations(hooks, keep=_mean_square) for _ in range(2))
+    signed = np.concatenate([sizes, -sizes])
+    by_unit = np.tile(signed, (lab.n_units, 1))
+    queries = lab.drawn(prompts, by_unit)
+    hooks = []
+    for name in _in_stream(lab.model):
+        hooks += [f"{name}.hook_scale", f"{name}.hook_normalized"]
+    near = Activations(hooks, keep=_mean_square)
+    out = Activations(hooks, keep=_mean_square)
     return {
         "near": lab.ask(prompts=prompts, probes=[near]),
-        "far": lab.ask_at(lab.drawn(prompts, signed), prompts, probes=[out]),
+        "far": lab.ask_at(queries, prompts, probes=[out]),
     }
 
 
@@ -401,23 +439,35 @@ def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
     none grows. `near` and `far` are those of `_inputs_of_norms`.
     """
     sizes = lab.x_unit * ONSET_SIZES
-    probes = [one.probe(Activations) for one in (near, far)]
+    n_units = lab.n_units
+    eps = lab.model.cfg.eps
     each = []
     for name in _in_stream(lab.model):
-        # The normalised input squared is variance / scale^2, which says more than scale^2 - eps
-        # where eps is large.
-        variances = [
-            probe.recorded[f"{name}.hook_scale"] * probe.recorded[f"{name}.hook_normalized"]
-            for probe in probes
-        ]
-        inside, far_out = (v.flatten(1).numpy() for v in variances)
-        asked = OUTWEIGHS**2 * (_quantiles(inside[:, 0], 0.95, lab.n_units) + lab.model.cfg.eps)
-        reached = [_quantiles(column, 0.05, lab.n_units) for column in far_out.T]
-        both = np.minimum(*np.split(np.stack(reached, -1), 2, axis=-1))
-        each.append(_begins(sizes, both, asked))
+        inside = _variance(near, name)
+        far_out = _variance(far, name)
+        of_most = _quantiles(inside[:, 0], 0.95, n_units)
+        asked = OUTWEIGHS**2 * (of_most + eps)
+        reached = [_quantiles(column, 0.05, n_units) for column in far_out.T]
+        # Each size stands twice, for the two directions: the smaller variance counts.
+        above, below = np.split(np.stack(reached, -1), 2, axis=-1)
+        least = np.minimum(above, below)
+        each.append(_begins(sizes, least, asked))
     known = np.where(np.isnan(each), np.inf, each).min(0)
     found = np.where(np.isnan(each).all(0), np.nan, known)
     return _around(float(found[0]), found)
+
+
+def _variance(swept: Swept, norm: str) -> np.ndarray:
+    """The variance of a norm's input: (prompt, query).
+
+    The normalised input squared is variance / scale^2, which says more than scale^2 - eps where eps
+    is large.
+    """
+    recorded = swept.probe(Activations).recorded
+    scale = recorded[f"{norm}.hook_scale"]
+    normalized = recorded[f"{norm}.hook_normalized"]
+    variance = scale * normalized
+    return variance.flatten(1).numpy()
 
 
 def _in_stream(model: HookedTransformer) -> list[str]:
@@ -442,26 +492,43 @@ def _begins(sizes: np.ndarray, variance: np.ndarray, asked: np.ndarray) -> np.nd
         asked: `(row,)`.
     """
     tiny = np.finfo(float).tiny
-    excess = np.log(np.maximum(variance, tiny)) - np.log(np.maximum(asked, tiny))[:, None]
+    log_variance = np.log(np.maximum(variance, tiny))
+    log_asked = np.log(np.maximum(asked, tiny))
+    excess = log_variance - log_asked[:, None]
     below = excess < 0
-    last = len(sizes) - 1 - np.argmax(below[:, ::-1], -1)
-    rows, after = np.arange(len(excess)), np.minimum(last + 1, len(sizes) - 1)
-    rise = excess[rows, after] - excess[rows, last]
-    share = np.where(rise > 0, -excess[rows, last] / np.where(rise > 0, rise, 1.0), 0.0)
+    end = len(sizes) - 1
+
+    # Between the last size at which the variance is too small and the next one.
+    last = end - np.argmax(below[:, ::-1], -1)
+    after = np.minimum(last + 1, end)
+    rows = np.arange(len(excess))
+    at_last = excess[rows, last]
+    rise = excess[rows, after] - at_last
+    is_rise = rise > 0
+    share = np.where(is_rise, -at_last / np.where(is_rise, rise, 1.0), 0.0)
     logs = np.log(sizes)
-    found = np.exp(logs[last] + share * (logs[after] - logs[last]))
-    grows = excess[:, -1] - excess[:, -2] > 2 * SLOW * (logs[-1] - logs[-2])
-    found = np.where(last == len(sizes) - 1, np.where(grows, np.inf, np.nan), found)
+    width = logs[after] - logs[last]
+    found = np.exp(logs[last] + share * width)
+
+    # Beyond the last size, and before the first.
+    last_rise = excess[:, -1] - excess[:, -2]
+    grows = last_rise > 2 * SLOW * (logs[-1] - logs[-2])
+    beyond = np.where(grows, np.inf, np.nan)
+    found = np.where(last == end, beyond, found)
     return np.where(below.any(-1), found, sizes[0])
 
 
 def _quantiles(per_prompt: np.ndarray, q: float, n_units: int) -> np.ndarray:
     """A quantile over prompts, of the sample (first) and of every bootstrap draw of whole units."""
     size = len(per_prompt) // n_units
-    weights = np.concatenate([np.full((1, n_units), 1 / n_units), draw_weights(n_units)])
+    alike = np.full((1, n_units), 1 / n_units)
+    weights = np.concatenate([alike, draw_weights(n_units)])
     order = np.argsort(per_prompt)
-    reached = weights[:, order // size].cumsum(1) / size
-    return np.asarray(per_prompt[order][np.argmax(reached > q - 1e-9, 1)])
+    unit = order // size
+    reached = weights[:, unit].cumsum(1) / size
+    first = np.argmax(reached > q - 1e-9, 1)
+    ascending = per_prompt[order]
+    return np.asarray(ascending[first])
 
 
 def _around(value: float, rows: np.ndarray) -> Interval:
@@ -471,8 +538,10 @@ def _around(value: float, rows: np.ndarray) -> Interval:
     """
     if np.isnan(value):
         return NO_ONSET
-    ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    low, high = np.quantile(np.where(np.isnan(rows[1:]), np.inf, rows[1:]), ends, method="nearest")
+    ends = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    draws = rows[1:]
+    draws = np.where(np.isnan(draws), np.inf, draws)
+    low, high = np.quantile(draws, ends, method="nearest")
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
@@ -481,7 +550,8 @@ def _scales_far_out(lab: Lab) -> Sweep | None:
     probe = LayerNormScale(per_prompt=True)
     if lab.outside or probe.refusal(lab.model):
         return None
-    return lab.ask(lab.x_unit * np.sort(DECADES), probes=[probe])
+    xs = lab.x_unit * np.sort(DECADES)
+    return lab.ask(xs, probes=[probe])
 
 
 @measurement("far/norm scales", asks=_scales_far_out)
@@ -490,25 +560,31 @@ def norm_scales(lab: Lab, swept: Swept | None) -> DataArray:
     xs = lab.x_unit * np.sort(DECADES)
     values = np.zeros((0, len(xs)))
     if swept:
-        scales = swept.probe(LayerNormScale).results()["scale"].values
+        found = swept.probe(LayerNormScale).results()
+        scales = torch.from_numpy(found["scale"].values)
         # By torch, which takes the logarithm of a scale of 0 without a warning.
-        values = torch.from_numpy(scales).log().mean(-1).numpy()
+        values = scales.log().mean(-1).numpy()
     return make_curve(values, {"norm": lab.norms, "x": tuple(xs)}, units="log")
 
 
-@measurement(
-    "far/ends", asks=lambda lab: [lab.ask(sign * lab.x_unit * LINE) for sign in (1.0, -1.0)]
-)
+def _both_ends(lab: Lab) -> list[Sweep]:
+    """Both directions of `LINE`."""
+    xs = lab.x_unit * LINE
+    return [lab.ask(xs), lab.ask(-xs)]
+
+
+@measurement("far/ends", asks=_both_ends)
 def ends(lab: Lab, both: Sequence[Swept]) -> DataArray:
     """f at 1e4, 1e5, 1e6 units in each direction, for every context."""
     xs = lab.x_unit * LINE
-    values = [as_numbers(one.f).T.reshape(3, lab.n_units, -1).numpy() for one in both]
-    axes = {
-        "direction": ("+", "-"),
-        "x": tuple(xs),
-        "unit": tuple(range(lab.n_units)),
-        "context": tuple(range(lab.unit_size)),
-    }
+    n_units = lab.n_units
+    values = []
+    for one in both:
+        by_unit = as_numbers(one.f).T.reshape(3, n_units, -1)
+        values.append(by_unit.numpy())
+    units = tuple(range(n_units))
+    contexts = tuple(range(lab.unit_size))
+    axes = {"direction": ("+", "-"), "x": tuple(xs), "unit": units, "context": contexts}
     return make_array(values, axes, note="query arm; x is the magnitude; float64")
 
 
@@ -517,4 +593,5 @@ def _last_norm(model: HookedTransformer) -> Norm | None:
 
 
 def _centred_size(vector: torch.Tensor) -> float:
-    return float((vector - vector.mean()).norm())
+    centred = vector - vector.mean()
+    return float(centred.norm())

@@ -36,7 +36,8 @@ LENSES = ("logit", "affine")
 N_FOLDS = 8
 PENALTIES = (1e-10, 1e-6, 1e-4, 1e-2, 1.0)  # of the ridge, in units of the features' mean square
 # Of the curves: contexts, and queries from end to end of the inputs' interval.
-N_SHOWN, N_QUERIES = 3, 33
+N_SHOWN = 3
+N_QUERIES = 33
 
 
 def held_out_readings(
@@ -52,33 +53,34 @@ def held_out_readings(
         fold: which part each row is in; a row is predicted from the other parts.
     """
     held = torch.zeros(len(PENALTIES), len(target), dtype=target.dtype)
-    rows = torch.cat(
-        [
-            torch.ones_like(features[:, :1]),
-            features - features.mean(0),
-            (target - target.mean())[:, None],
-        ],
-        1,
-    )
+    one = torch.ones_like(features[:, :1])
+    centred = features - features.mean(0)
+    target_mean = target.mean()
+    deviation = target - target_mean
+    rows = torch.cat([one, centred, deviation[:, None]], 1)
     whole = rows.T @ rows
     for k in fold.unique():
-        test = rows[fold == k]
+        is_test = fold == k
+        test = rows[is_test]
         # What the other parts say: sums over all rows less those over this part, and centred.
         gram = whole - test.T @ test
-        mean = gram[0] / gram[0, 0]
-        gram = (gram - gram[0, 0] * mean[:, None] * mean)[1:, 1:]
-        if (
-            not gram.isfinite().all()
-        ):  # a model that divides by a scale of 0, say; LAPACK would raise an error
+        n = gram[0, 0]
+        mean = gram[0] / n
+        gram = (gram - n * mean[:, None] * mean)[1:, 1:]
+        # A model that divides by a scale of 0, say; LAPACK would raise an error.
+        if not gram.isfinite().all():
             return torch.full_like(target, torch.nan)
+        # Ridge regression in the features' principal axes.
         values, vectors = torch.linalg.eigh(gram[:-1, :-1])
-        size = values.mean().clamp_min(torch.finfo(values.dtype).tiny)
-        along, shown = vectors.T @ gram[:-1, -1], (test[:, 1:-1] - mean[1:-1]) @ vectors
+        tiny = torch.finfo(values.dtype).tiny
+        size = values.mean().clamp_min(tiny)
+        along = vectors.T @ gram[:-1, -1]
+        shown = (test[:, 1:-1] - mean[1:-1]) @ vectors
         for p, penalty in enumerate(PENALTIES):
-            held[p, fold == k] = (
-                target.mean() + mean[-1] + shown @ (along / (values.clamp_min(0) + penalty * size))
-            )
-    return held[(held - target).square().sum(1).argmin()]
+            weights = along / (values.clamp_min(0) + penalty * size)
+            held[p, is_test] = target_mean + mean[-1] + shown @ weights
+    missed = (held - target).square().sum(1)
+    return held[missed.argmin()]
 
 
 def prompts_of(lab: Lab) -> Prompts:
@@ -91,7 +93,12 @@ def prompts_of(lab: Lab) -> Prompts:
 
 def _of_context(lab: Lab, prompts: Prompts, out: Tensor) -> Float[Tensor, " batch"]:
     """Predictions for the last query less the mean of the law of functions there."""
-    return as_numbers(out).double() - as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
+    return as_numbers(out).double() - _law_mean(lab, prompts)
+
+
+def _law_mean(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
+    expected = lab.task.expected(prompts.xs[:, -1:])
+    return as_numbers(expected)[:, 0]
 
 
 def _note(lab: Lab, prompts: Prompts) -> str:
@@ -114,33 +121,43 @@ def lens(lab: Lab, swept: Swept) -> DataArray:
     are what intervals resample. Where the task has antithetic pairs a group holds whole pairs;
     where it has none, each prompt is of a function of its own, too.
     """
-    prompts, per = swept.prompts, lab.unit_size
-    model, names = lab.model, depths(lab.model)
+    prompts = swept.prompts
+    model = lab.model
     final = _of_context(lab, prompts, swept.f[:, 0])
-    read = swept.probe(LogitLens).results()["prediction"]
-    logit = torch.from_numpy(read.sel(position="query", target=0).values)[..., None]
-    seen = swept.probe(Activations).recorded
-    with torch.no_grad():
-        streams = [normed(model, seen[name].to(model.unembed.W_U))[:, 0].cpu() for name in names]
+
+    # Readings by depth, first of the logit lens.
+    found = swept.probe(LogitLens).results()
+    at_query = found["prediction"].sel(position="query", target=0)
+    outputs = torch.from_numpy(at_query.values)[..., None]
+    logit = [_of_context(lab, prompts, out) for out in outputs]
+
     # What no later weight reads is part of no prediction.
-    streams = as_read(model, streams)
-    group = torch.arange(len(prompts)) // per
-    affine = torch.stack([held_out_readings(x, final, group % N_FOLDS) for x in streams])
-    total = (final - final.mean()).square()
-    lensed = [_of_context(lab, prompts, out) for out in logit]
-    values = [
-        [[lab.by_unit((row - final).square()), lab.by_unit(total)] for row in rows]
-        for rows in (lensed, affine)
-    ]
+    seen = swept.probe(Activations).recorded
+    streams = []
+    with torch.no_grad():
+        for name in depths(model):
+            stream = seen[name].to(model.unembed.W_U)
+            streams.append(normed(model, stream)[:, 0].cpu())
+    group = torch.arange(len(prompts)) // lab.unit_size
+    fold = group % N_FOLDS
+    affine = [held_out_readings(x, final, fold) for x in as_read(model, streams)]
+
+    deviation = final - final.mean()
+    total = lab.by_unit(deviation.square())
+    values = []
+    for row in (*logit, *affine):
+        missed = row - final
+        values.append([lab.by_unit(missed.square()), total])
+    n_depths = len(streams)
     axes = {
         "lens": LENSES,
-        "depth": tuple(range(len(names))),
+        "depth": tuple(range(n_depths)),
         "statistic": ("residual", "total"),
         "group": tuple(range(lab.n_units)),
     }
-    return make_array(
-        values, axes, note=f"{_note(lab, prompts)}; affine: {N_FOLDS}-fold cross-validation"
-    )
+    by_lens = np.reshape(values, (len(LENSES), n_depths, 2, lab.n_units))
+    note = f"{_note(lab, prompts)}; affine: {N_FOLDS}-fold cross-validation"
+    return make_array(by_lens, axes, note=note)
 
 
 def _parts_of_last(lab: Lab) -> list[list[str]]:
@@ -154,10 +171,11 @@ def _intact_and_without(lab: Lab) -> list[Sweep]:
     prompts = prompts_of(lab)
     mean = means(lab)
     # At the query's token only: nothing reads what the last block makes of the others.
-    edits = [
-        [mean.only(*names).at_query()] if names else [] for names in ((), *_parts_of_last(lab))
-    ]
-    return [lab.ask(prompts=prompts, query=edit) for edit in edits]
+    asked = [lab.ask(prompts=prompts)]
+    for names in _parts_of_last(lab):
+        edits = [mean.only(*names).at_query()] if names else []
+        asked.append(lab.ask(prompts=prompts, query=edits))
+    return asked
 
 
 @measurement("layers/without last", asks=_intact_and_without)
@@ -171,13 +189,19 @@ def without_last(lab: Lab, swept: Sequence[Swept]) -> DataArray:
     prompts = swept[0].prompts
     intact, *edited = (one.f[:, 0] for one in swept)
     intact = _of_context(lab, prompts, intact)
-    law = as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
+    law = _law_mean(lab, prompts)
+    one = torch.ones_like(intact)
     values = []
+    # All products of two of `PARTS`, for each edit.
     for names, out in zip(_parts_of_last(lab), edited, strict=True):
-        known = as_numbers(out) if names else torch.full_like(intact, torch.nan)
-        rows = torch.stack([torch.ones_like(intact), intact, known, law], 1)
-        values.append(np.moveaxis(lab.by_unit(rows[:, :, None] * rows[:, None]), 0, -1))
-    axes = {"edit": EDITS, "of": PARTS, "and": PARTS, "group": tuple(range(lab.n_units))}
+        known = torch.full_like(intact, torch.nan)
+        if names:
+            known = as_numbers(out)
+        rows = torch.stack([one, intact, known, law], 1)
+        products = lab.by_unit(rows[:, :, None] * rows[:, None])
+        values.append(np.moveaxis(products, 0, -1))
+    groups = tuple(range(lab.n_units))
+    axes = {"edit": EDITS, "of": PARTS, "and": PARTS, "group": groups}
     return make_array(values, axes, note=_note(lab, prompts))
 
 
@@ -185,8 +209,10 @@ def _lens_on_line(lab: Lab) -> Sweep:
     """The logit lens as the query moves through the inputs' interval."""
     low, high = lab.task.inputs.interval
     xs = np.linspace(low, high, N_QUERIES)
-    rows = torch.arange(min(N_SHOWN, lab.n_units)) * lab.unit_size
-    return lab.ask(xs, probes=[LogitLens(per_prompt=True)], prompts=lab.prompts[rows])
+    n_shown = min(N_SHOWN, lab.n_units)
+    rows = torch.arange(n_shown) * lab.unit_size
+    probe = LogitLens(per_prompt=True)
+    return lab.ask(xs, probes=[probe], prompts=lab.prompts[rows])
 
 
 @measurement("layers/curves", asks=_lens_on_line)
@@ -195,12 +221,15 @@ def curves(lab: Lab, swept: Swept) -> DataArray:
 
     Shown is one context of each of a few functions; what = "f" is the function itself.
     """
-    xs, prompts = swept.xs, swept.prompts
-    read = swept.probe(LogitLens).results()["prediction"]
-    seen = read.sel(target=0).values  # (depth, x, context)
-    lines = np.stack([*np.swapaxes(seen, 1, 2), as_numbers(lab.truth(xs, prompts)).numpy()])
-    what = (*(f"depth {i}" for i in range(len(seen))), "f")
-    return make_curve(
-        np.moveaxis(lines, 0, 1),
-        {"context": tuple(range(len(prompts))), "what": what, "x": tuple(xs)},
-    )
+    xs = swept.xs
+    prompts = swept.prompts
+    found = swept.probe(LogitLens).results()
+    seen = found["prediction"].sel(target=0).values  # (depth, x, context)
+    by_context = np.swapaxes(seen, 1, 2)
+    truth = as_numbers(lab.truth(xs, prompts)).numpy()
+    lines = np.stack([*by_context, truth])
+    names = [f"depth {i}" for i in range(len(seen))]
+    n_contexts = len(prompts)
+    contexts = tuple(range(n_contexts))
+    axes = {"context": contexts, "what": (*names, "f"), "x": tuple(xs)}
+    return make_curve(np.moveaxis(lines, 0, 1), axes)

@@ -6,6 +6,7 @@ their x is to the query's. Heads without which predictions do not move are left 
 layers that have no others.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -38,6 +39,8 @@ N_PROMPTS = 2
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"
 BY_LAYER = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
+STATISTICS = (*BY_LAYER, "response low", "response high")
+PERCENTILES = (0.025, 0.975)
 
 
 # ---- prompts and patterns ------------------------------------------------------------------------
@@ -45,19 +48,19 @@ BY_LAYER = ("between", "within", "ratio", "low", "high", "by position", "shuffle
 
 def degrees(lab: Lab) -> list[int]:
     """1 up to the largest degree trained on."""
-    return list(range(1, polynomial_task(lab).max_degree + 1))
+    largest = polynomial_task(lab).max_degree
+    return list(range(1, largest + 1))
 
 
 def others(lab: Lab, degree: int) -> Prompts:
     """The same inputs with other functions of the same degree: those of the sample's next unit."""
-    prompts, per = polynomials(lab, degree), prompts_per_unit(lab)
+    prompts = polynomials(lab, degree)
+    xs = prompts.xs
+    per = prompts_per_unit(lab)
     parameters = prompts.parameters.roll(-per, 0)
-    return Prompts(
-        prompts.xs,
-        lab.task.targets(parameters, prompts.xs),
-        parameters,
-        prompts.function.roll(-per, 0),
-    )
+    function = prompts.function.roll(-per, 0)
+    ys = lab.task.targets(parameters, xs)
+    return Prompts(xs, ys, parameters, function)
 
 
 def some(lab: Lab, prompts: Prompts, n: int = N_PROMPTS) -> Prompts:
@@ -66,7 +69,9 @@ def some(lab: Lab, prompts: Prompts, n: int = N_PROMPTS) -> Prompts:
     One prompt is the first partner's.
     """
     per = prompts_per_unit(lab)
-    return prompts[torch.arange(len(prompts)) % per % max(per // n, 1) == 0]
+    every = max(per // n, 1)
+    in_unit = torch.arange(len(prompts)) % per
+    return prompts[in_unit % every == 0]
 
 
 def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
@@ -74,11 +79,17 @@ def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
 
     The query itself is last. An interleaved pair has two keys, first its x and then its y.
     """
-    n = prompts.n_points
-    order = (prompts.xs[:, :-1, 0] - prompts.xs[:, -1:, 0]).abs().argsort(stable=True, dim=-1)
-    each = (lab.encoding.n_tokens(n) - 1) // (n - 1)
-    keys = (each * order[..., None] + torch.arange(each)).flatten(1)
-    return torch.cat([keys, torch.full((len(prompts), 1), each * (n - 1))], 1)
+    n_points = prompts.n_points
+    n_pairs = n_points - 1
+    xs = prompts.xs[..., 0]
+    offset = xs[:, :-1] - xs[:, -1:]
+    order = offset.abs().argsort(stable=True, dim=-1)
+    n_tokens = lab.encoding.n_tokens(n_points)
+    each = (n_tokens - 1) // n_pairs
+    keys = each * order[..., None] + torch.arange(each)
+    query = each * n_pairs
+    own = torch.full((len(prompts), 1), query)
+    return torch.cat([keys.flatten(1), own], 1)
 
 
 def last_patterns(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch layer head key"]:
@@ -86,9 +97,13 @@ def last_patterns(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch layer head
 
     It is computed in float32, as the model runs, and returned in float64.
     """
-    seen = Activations([f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)])
+    n_layers = lab.model.cfg.n_layers
+    hooks = [f"blocks.{i}.attn.hook_pattern" for i in range(n_layers)]
+    seen = Activations(hooks)
     lab.last_predictions(prompts, [seen])
-    return torch.stack([pattern[:, :, 0] for pattern in seen.recorded.values()], 1).double()
+    recorded = list(seen.recorded.values())
+    patterns = torch.stack(recorded, 1)  # (batch, layer, head, query, key)
+    return patterns[:, :, :, 0].double()
 
 
 def variation(a: Tensor, b: Tensor) -> Tensor:
@@ -96,7 +111,9 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 
     It is the mean over heads.
     """
-    return 0.5 * (a - b).abs().sum(-1).mean(-1)
+    change = (a - b).abs()
+    distance = change.sum(-1)
+    return 0.5 * distance.mean(-1)
 
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -123,64 +140,128 @@ def distances(lab: Lab, effects: DataArray) -> DataArray:
             between two functions of one degree at the same inputs, less 1: sees what means over
             prompts do not.
     """
-    levels, n_layers = degrees(lab), lab.model.cfg.n_layers
-    moving = relevance.that_move(effects)
-    kept: dict[int, list[int]] = {i: [] for i in range(n_layers)}
-    for (layer, head), moves in zip(lab.heads, moving, strict=True):
-        kept[layer] += [head] if moves else []
-    layers = [i for i in range(n_layers) if kept[i]]
-    own = torch.stack([last_patterns(lab, some(lab, polynomials(lab, d))) for d in levels], 1)
-    other = torch.stack([last_patterns(lab, some(lab, others(lab, d), 1)) for d in levels], 1)
-    keys = by_nearness(lab, some(lab, polynomials(lab, levels[0])))
+    levels = degrees(lab)
+    n_layers = lab.model.cfg.n_layers
+    heads_of = _moving_heads(lab, effects)
+    layers = list(heads_of)
+
+    # Patterns by position, lined up by nearness, and lined up with the degrees shuffled.
+    own = _by_degree(lab, polynomials, N_PROMPTS)
+    other = _by_degree(lab, others, 1)
+    of_first = polynomials(lab, levels[0])
+    asked = some(lab, of_first)
+    keys = by_nearness(lab, asked)
     near = own.gather(-1, keys[:, None, None, None].expand_as(own))
-    permuted = torch.rand(
-        lab.n_units, len(levels), generator=generator(lab.seed, "patterns/permutation")
-    ).argsort(1)
-    permuted = permuted.repeat_interleave(len(near) // lab.n_units, 0)  # units are permuted whole
-    shuffled = near[torch.arange(len(near))[:, None], permuted]
+    shuffled = _with_degrees_shuffled(lab, near)
+
     pairs = list(combinations(range(len(levels)), 2))
-    values = np.full((len(pairs) + 1, n_layers + 1, 10), np.nan)
-    draws, responses = [], []
-    for layer in layers:
-        heads = kept[layer]
+    shape = (len(pairs) + 1, n_layers + 1)
+    values = {name: np.full(shape, np.nan) for name in STATISTICS}
+    ratios = []
+    responses = []
+    step = len(own) // len(other)
+    for layer, heads in heads_of.items():
         between, within = _draws(lab, near[:, :, layer, heads], pairs)
-        ratio = between / np.maximum(within, RESPONDS)
-        draws.append(ratio)
+        ratios.append(_ratio(between, within))
         responses.append(within)
-        plain, noise = (
-            _draws(lab, p[:, :, layer, heads], pairs, just_mean=True) for p in (own, shuffled)
-        )
-        values[:-1, layer, 0], values[:-1, layer, 1] = between[0], within[0]
-        values[:-1, layer, 5] = (plain[0] / np.maximum(plain[1], RESPONDS))[0]
-        values[:-1, layer, 6] = (noise[0] / np.maximum(noise[1], RESPONDS))[0]
-        mine = own[:: len(own) // len(other), :, layer, heads]
-        values[:-1, layer, 7] = _excess(mine, other[:, :, layer, heads], pairs)
+        plain = _draws(lab, own[:, :, layer, heads], pairs, just_mean=True)
+        noise = _draws(lab, shuffled[:, :, layer, heads], pairs, just_mean=True)
+        mine = own[::step, :, layer, heads]
+        its = other[:, :, layer, heads]
+        by_pair = {
+            "between": between[0],
+            "within": within[0],
+            "by position": _ratio(*plain)[0],
+            "shuffled": _ratio(*noise)[0],
+            "excess": _excess(mine, its, pairs),
+        }
+        for name, column in by_pair.items():
+            values[name][:-1, layer] = column
     if layers:
-        ratios = np.stack(draws, -1)  # (draw, pair, layer)
-        ratios = np.concatenate([ratios, ratios.max(1, keepdims=True)], 1)
-        ratios = np.concatenate([ratios, ratios.max(2, keepdims=True)], 2)
-        at = [*layers, n_layers]
-        low, high = np.quantile(ratios[1:], [0.025, 0.975], axis=0)
-        # Noise only adds to distances, so draws lie above what was measured.
-        values[:, at, 2], values[:, at, 3], values[:, at, 4] = (
-            ratios[0],
-            np.minimum(low, ratios[0]),
-            high,
-        )
-        for column in (0, 1, 5, 6, 7):  # the largest of each, its smallest for the distance within
-            most = np.min if column == 1 else np.max
-            values[-1, layers, column] = most(values[:-1, layers, column], 0)
-            values[:, -1, column] = most(values[:, layers, column], 1)
+        by_layer = np.stack(ratios, -1)
+        _add_ratios(values, by_layer, layers)
+        _add_largest(values, layers)
         response = np.mean(responses, (0, 2))  # by draw
-        values[-1, -1, 8:] = np.quantile(response[1:], [0.025, 0.975])
+        low, high = np.quantile(response[1:], PERCENTILES)
+        values["response low"][-1, -1] = low
+        values["response high"][-1, -1] = high
+
+    names = [f"{levels[a]} ~ {levels[b]}" for a, b in pairs]
     axes = {
-        "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST),
+        "pair": (*names, LARGEST),
         "layer": (*range(n_layers), LARGEST),
-        "statistic": (*BY_LAYER, "response low", "response high"),
+        "statistic": STATISTICS,
     }
-    return make_array(
-        values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32"
-    )
+    note = f"{len(own)} prompts a degree, the same inputs for all; float32"
+    tables = list(values.values())
+    return make_array(np.stack(tables, -1), axes, note=note)
+
+
+def _moving_heads(lab: Lab, effects: DataArray) -> dict[int, list[int]]:
+    """The heads of each layer that move predictions; layers that have any."""
+    found: dict[int, list[int]] = {}
+    moving = relevance.that_move(effects)
+    for (layer, head), moves in zip(lab.heads, moving, strict=True):
+        if moves:
+            found.setdefault(layer, []).append(head)
+    return found
+
+
+def _by_degree(
+    lab: Lab, draw: Callable[[Lab, int], Prompts], n: int
+) -> Float[Tensor, "batch degree layer head key"]:
+    """Last patterns of so many prompts of each unit, for every degree."""
+    patterns = []
+    for degree in degrees(lab):
+        prompts = some(lab, draw(lab, degree), n)
+        patterns.append(last_patterns(lab, prompts))
+    return torch.stack(patterns, 1)
+
+
+def _with_degrees_shuffled(lab: Lab, patterns: Tensor) -> Tensor:
+    """The same patterns with the degrees of each unit permuted."""
+    draw = generator(lab.seed, "patterns/permutation")
+    n_units = lab.n_units
+    n_prompts = len(patterns)
+    n_degrees = patterns.shape[1]
+    noise = torch.rand(n_units, n_degrees, generator=draw)
+    order = noise.argsort(1)
+    permuted = order.repeat_interleave(n_prompts // n_units, 0)  # units are permuted whole
+    rows = torch.arange(n_prompts)[:, None]
+    return patterns[rows, permuted]
+
+
+def _ratio(between: np.ndarray, within: np.ndarray) -> np.ndarray:
+    return between / np.maximum(within, RESPONDS)
+
+
+def _add_ratios(
+    values: Mapping[str, np.ndarray], ratios: np.ndarray, layers: Sequence[int]
+) -> None:
+    """Fill in ratio, low and high from draws: (draw, pair, layer)."""
+    over_pairs = ratios.max(1, keepdims=True)
+    ratios = np.concatenate([ratios, over_pairs], 1)
+    over_layers = ratios.max(2, keepdims=True)
+    ratios = np.concatenate([ratios, over_layers], 2)
+    measured = ratios[0]
+    low, high = np.quantile(ratios[1:], PERCENTILES, axis=0)
+    at = [*layers, -1]
+    values["ratio"][:, at] = measured
+    # Noise only adds to distances, so draws lie above what was measured.
+    values["low"][:, at] = np.minimum(low, measured)
+    values["high"][:, at] = high
+
+
+def _add_largest(values: Mapping[str, np.ndarray], layers: Sequence[int]) -> None:
+    """Fill in the largest of each statistic over pairs and over layers.
+
+    Of the distance within it is the smallest.
+    """
+    for name in ("between", "within", "by position", "shuffled", "excess"):
+        most = np.min if name == "within" else np.max
+        table = values[name]
+        table[-1, layers] = most(table[:-1, layers], 0)
+        table[:, -1] = most(table[:, layers], 1)
 
 
 def _draws(
@@ -193,16 +274,31 @@ def _draws(
 
     The first draw is not resampled.
     """
-    per = len(patterns) // lab.n_units
-    shifts = range(1, min(N_SHIFTS, lab.n_units - 1) + 1)
-    within = torch.stack([variation(patterns, patterns.roll(per * s, 0)) for s in shifts]).mean(0)
-    weights = np.full((1, lab.n_units), 1 / lab.n_units)
+    n_units = lab.n_units
+    weights = np.full((1, n_units), 1 / n_units)
     if not just_mean:
-        weights = np.concatenate([weights, draw_weights(lab.n_units)])
+        weights = np.concatenate([weights, draw_weights(n_units)])
+
+    # Within: each prompt beside those of the next units.
+    per = len(patterns) // n_units
+    n_shifts = min(N_SHIFTS, n_units - 1)
+    moved = []
+    for shift in range(1, n_shifts + 1):
+        shifted = patterns.roll(per * shift, 0)
+        moved.append(variation(patterns, shifted))
+    mean_moved = torch.stack(moved).mean(0)
+    of_degree = weights @ lab.by_unit(mean_moved)  # (draw, degree)
+
     profiles = np.tensordot(weights, lab.by_unit(patterns), axes=1)  # (draw, degree, head, key)
-    one = weights @ lab.by_unit(within)
-    between = [0.5 * np.abs(profiles[:, a] - profiles[:, b]).sum(-1).mean(-1) for a, b in pairs]
-    return np.stack(between, 1), np.stack([(one[:, a] + one[:, b]) / 2 for a, b in pairs], 1)
+    between = []
+    within = []
+    for a, b in pairs:
+        change = profiles[:, a] - profiles[:, b]
+        weight = np.abs(change).sum(-1)
+        between.append(0.5 * weight.mean(-1))
+        both = of_degree[:, a] + of_degree[:, b]
+        within.append(both / 2)
+    return np.stack(between, 1), np.stack(within, 1)
 
 
 def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[float]:
@@ -210,16 +306,21 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
 
     Both are taken at the same inputs.
     """
-    same = [float(variation(own[:, a], other[:, a]).mean()) for a in range(own.shape[1])]
+    same = []
+    for degree in range(own.shape[1]):
+        moved = variation(own[:, degree], other[:, degree])
+        same.append(float(moved.mean()))
     out = []
     for a, b in pairs:
         # Functions of two degrees share their first coefficients where they have the same number:
         # take another.
-        across = (variation(own[:, a], other[:, b]) + variation(other[:, a], own[:, b])).mean() / 2
+        one_way = variation(own[:, a], other[:, b])
+        other_way = variation(other[:, a], own[:, b])
+        both = one_way + other_way
+        across = float(both.mean() / 2)
         base = (same[a] + same[b]) / 2
-        out.append(
-            (float(across) - base) / max(base, 1e-12)
-        )  # patterns that read inputs only: no excess
+        least = max(base, 1e-12)  # patterns that read inputs only: no excess
+        out.append((across - base) / least)
     return out
 
 
@@ -233,36 +334,42 @@ def swapped(lab: Lab) -> DataArray:
     function of degree d; the target's own degree is the control), "uniform". Also the error of
     always saying 0. One prompt of each unit; the lowest degree and the highest.
     """
-    levels = degrees(lab)[:: len(degrees(lab)) - 1]
-    sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
-    values = np.empty((len(levels), len(sources), lab.n_units))
-    targets, givers = (
-        [some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others)
-    )
-    for start in range(0, lab.n_units, CHUNK):
+    trained = degrees(lab)
+    levels = trained[:: len(trained) - 1]
+    names = tuple(f"degree {d}" for d in levels)
+    sources = ("own", *names, "uniform", "zero")
+    targets = [some(lab, polynomials(lab, d), 1) for d in levels]
+    givers = [some(lab, others(lab, d), 1) for d in levels]
+    n_units = lab.n_units
+    values = np.empty((len(levels), len(sources), n_units))
+    uniform = SwapPattern("uniform")
+    # Whole patterns take memory: a part of the prompts at a time.
+    for start in range(0, n_units, CHUNK):
         part = slice(start, start + CHUNK)
-        kept = [
-            PutPatterns.measure(lab.single, lab.tokens(prompts[part]).float()) for prompts in givers
-        ]
+        edits: list[list[Intervention]] = [[]]
+        for prompts in givers:
+            tokens = lab.tokens(prompts[part])
+            given = PutPatterns.measure(lab.single, tokens.float())
+            edits.append([given])
+        edits.append([uniform])
         for t, prompts in enumerate(targets):
-            edits = ((), *((k,) for k in kept), (SwapPattern("uniform"),))
+            shown = prompts[part]
+            truth = shown.ys[:, -1]
             for s, edit in enumerate(edits):
-                values[t, s, part] = (
-                    (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square().mean(-1)
-                )
-            values[t, -1, part] = prompts.ys[part, -1].square().mean(-1)
-    axes = {
-        "target": tuple(f"degree {d}" for d in levels),
-        "source": sources,
-        "unit": tuple(range(lab.n_units)),
-    }
-    return make_array(
-        values, axes, note="one prompt of each unit, the same inputs for every degree; float32"
-    )
+                predicted = _query(lab, shown, *edit)
+                missed = predicted - truth
+                values[t, s, part] = missed.square().mean(-1)
+            values[t, -1, part] = truth.square().mean(-1)
+    units = tuple(range(n_units))
+    axes = {"target": names, "source": sources, "unit": units}
+    note = "one prompt of each unit, the same inputs for every degree; float32"
+    return make_array(values, axes, note=note)
 
 
 def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "batch target"]:
     tokens = lab.tokens(prompts).float()
-    last = tokens.shape[1] - 1
+    n_tokens = tokens.shape[1]
+    at_query = range(n_tokens - 1, n_tokens)
     with torch.no_grad(), intervene(lab.single, *edits):
-        return lab.single(tokens, range(last, last + 1))[:, 0].double().cpu()
+        predicted = lab.single(tokens, at_query)
+    return predicted[:, 0].double().cpu()

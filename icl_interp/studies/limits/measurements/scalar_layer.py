@@ -25,11 +25,10 @@ from icl_interp.results import make_table
 from icl_interp.theory import limits as theory
 
 Context = Float[Tensor, " token"]
-ATTENTION, HEADS = "blocks.0.hook_attn_out", "blocks.0.attn.hook_result"
-VARIANCE_AT = (
-    1e3,
-    1e5,
-)  # where the growth of the variance is fitted: past the intercept, before rounding
+ATTENTION = "blocks.0.hook_attn_out"
+HEADS = "blocks.0.attn.hook_result"
+# Where the growth of the variance is fitted: past the intercept, before rounding.
+VARIANCE_AT = (1e3, 1e5)
 MEASURE = "measure instead (limits.linear_asymptote, limits.layernorm_saturation)"
 
 
@@ -56,17 +55,21 @@ def layer_of(model: HookedTransformer, n_tokens: int) -> theory.ScalarLayer:
         raise InputError(
             f"n_tokens must lie between 1 and this model's n_ctx={cfg.n_ctx}, but got {n_tokens}"
         )
-    embed, attn = model.embed, model.blocks[0].attn
-    shifts = embed.b_E.detach().double().cpu().expand(n_tokens, -1)
+    embed = model.embed
+    attn = model.blocks[0].attn
+    shifts = _plain(embed.b_E).expand(n_tokens, -1)
     if cfg.positional_embedding_type == "standard":
-        shifts = shifts + model.pos_embed.W_pos[:n_tokens].detach().double().cpu()
-    weights, biases = (
-        tuple(getattr(attn, f"{kind}_{letter}").detach().double().cpu() for letter in "QKVO")
-        for kind in "Wb"
-    )
-    return theory.ScalarLayer.of_weights(
-        embed.W_E[0].detach().double().cpu(), shifts, weights, biases, scale=float(attn.scale)
-    )
+        shifts = shifts + _plain(model.pos_embed.W_pos[:n_tokens])
+    weights = (_plain(attn.W_Q), _plain(attn.W_K), _plain(attn.W_V), _plain(attn.W_O))
+    biases = (_plain(attn.b_Q), _plain(attn.b_K), _plain(attn.b_V), _plain(attn.b_O))
+    read_in = _plain(embed.W_E[0])
+    scale = float(attn.scale)
+    return theory.ScalarLayer.of_weights(read_in, shifts, weights, biases, scale=scale)
+
+
+def _plain(weights: Tensor) -> Tensor:
+    """Weights in float64, on the CPU and without gradients."""
+    return weights.detach().double().cpu()
 
 
 def heads_of(model: HookedTransformer) -> theory.Heads:
@@ -81,22 +84,26 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
     """
     _check(model)
     attn = model.blocks[0].attn
-    added = {"embed.b_E": model.embed.b_E} | {
-        f"attn.b_{letter}": getattr(attn, f"b_{letter}") for letter in "QKVO"
-    }
+    # What the appendix does not have.
+    added = {"embed.b_E": model.embed.b_E}
+    for letter in "QKVO":
+        added[f"attn.b_{letter}"] = getattr(attn, f"b_{letter}")
     if model.cfg.positional_embedding_type == "standard":
         added["pos_embed.W_pos"] = model.pos_embed.W_pos
-    present = [name for name, parameter in added.items() if bool((parameter != 0).any())]
+    present = []
+    for name, parameter in added.items():
+        if bool((parameter != 0).any()):
+            present.append(name)
     if present:
+        names = ", ".join(present)
+        verb = "is" if len(present) == 1 else "are"
         raise InputError(
             "Appendix G.1 has neither biases nor positions, but in this model "
-            f"{', '.join(present)} {'is' if len(present) == 1 else 'are'} not 0: use layer_of, "
-            "which reads them too"
+            f"{names} {verb} not 0: use layer_of, which reads them too"
         )
-    weights = (getattr(attn, f"W_{letter}").detach().double().cpu() for letter in "QKVO")
-    return theory.scalar_heads(
-        model.embed.W_E[0].detach().double().cpu(), *weights, scale=float(attn.scale)
-    )
+    weights = [_plain(getattr(attn, f"W_{letter}")) for letter in "QKVO"]
+    read_in = _plain(model.embed.W_E[0])
+    return theory.scalar_heads(read_in, *weights, scale=float(attn.scale))
 
 
 def far_output(model: HookedTransformer, context: Context, direction: int = 1) -> FarOutput:
@@ -111,7 +118,8 @@ def far_output(model: HookedTransformer, context: Context, direction: int = 1) -
     Raises:
         InputError: as `layer_of`.
     """
-    line = layer_of(model, len(context) + 1).asymptote(context, direction)
+    n_tokens = len(context) + 1
+    line = layer_of(model, n_tokens).asymptote(context, direction)
     return _read_out(model, line, direction)
 
 
@@ -133,29 +141,40 @@ def agreement(
     Raises:
         InputError: as `layer_of`.
     """
-    layer = layer_of(model, contexts.shape[1] + 1)
-    model, xs = _double(model), xs.double()
-    names, rows = ("attention", "output", "limit", "pattern"), []
+    n_tokens = contexts.shape[1] + 1
+    layer = layer_of(model, n_tokens)
+    model = _double(model)
+    xs = xs.double()
+    rows = []
     for context in contexts.double():
         out, seen = _forward(model, context, xs, ATTENTION)
-        patterns = layer.pattern(xs, context)
-        limits = torch.stack([layer.limit_pattern(context, d)[:, None] for d in (1, -1)])
-        limit = torch.where((xs > 0)[:, None], limits[0], limits[1])
-        far = _far_values(
-            model, [_read_out(model, layer.asymptote(context, d), d) for d in (1, -1)], xs
-        )
-        gaps = (
-            seen - layer.output(xs, context),
-            out - _finish(model, layer.stream(xs, context)),
-            out - far,
-        )
-        variation = (patterns - limit).abs().sum(-1).amax(0) / 2
-        rows.append(torch.stack([*(gap.abs().amax(-1) for gap in gaps), variation]))
-    worst = torch.stack(rows).amax(0)
-    columns = {"x": xs.tolist(), **dict(zip(names, worst.tolist(), strict=True))}
-    return make_table(
-        columns, note=f"largest absolute differences over {len(contexts)} contexts; float64"
-    )
+
+        # Patterns beside their limit in the direction of each x.
+        above = layer.limit_pattern(context, 1)[:, None]
+        below = layer.limit_pattern(context, -1)[:, None]
+        limit = torch.where((xs > 0)[:, None], above, below)
+        change = layer.pattern(xs, context) - limit
+        variation = change.abs().sum(-1).amax(0) / 2
+
+        # What the layer adds to the stream, f, and f far out.
+        far_above = _read_out(model, layer.asymptote(context, 1), 1)
+        far_below = _read_out(model, layer.asymptote(context, -1), -1)
+        far = _far_values([far_above, far_below], xs)
+        attention = layer.output(xs, context)
+        output = _finish(model, layer.stream(xs, context))
+        gaps = [seen - attention, out - output, out - far]
+        largest = [gap.abs().amax(-1) for gap in gaps]
+        rows.append(torch.stack([*largest, variation]))
+    attention, output, limit, pattern = torch.stack(rows).amax(0).tolist()
+    columns = {
+        "x": xs.tolist(),
+        "attention": attention,
+        "output": output,
+        "limit": limit,
+        "pattern": pattern,
+    }
+    note = f"largest absolute differences over {len(contexts)} contexts; float64"
+    return make_table(columns, note=note)
 
 
 def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> DataFrame:
@@ -173,37 +192,44 @@ def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> 
         InputError: as `heads_of`.
     """
     alphas, zetas = heads_of(model)
-    model, context = _double(model), context.double()
-    embed, rows = model.embed.W_E[0], []
+    n_heads = len(alphas)
+    model = _double(model)
+    context = context.double()
+    embed = model.embed.W_E[0]
     of_sign = {
         "S1 (alpha > 0)": alphas > 0,
         "S2 (alpha < 0)": alphas < 0,
         "S3 (alpha = 0)": alphas == 0,
     }
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("sum", "x", "heads", "ours", "printed", "apart")
+    }
+
+    def add(name: str, at: float, n: int, model_s: Tensor, ours: Tensor, printed: Tensor) -> None:
+        columns["sum"].append(name)
+        columns["x"].append(at)
+        columns["heads"].append(n)
+        columns["ours"].append(_gap(model_s, ours))
+        columns["printed"].append(_gap(model_s, printed))
+        columns["apart"].append(_gap(ours, printed))
+
     for direction in (1, -1):
         at = direction * abs(x)
         _, written = _forward(model, context, torch.tensor([at]).double(), HEADS)
+        our_lines = theory.attention_sums(alphas, zetas, context, direction)
+        printed_lines = theory.paper_attention_sums(alphas, zetas, context, direction)
         measured = [written[0][chosen].sum(0) for chosen in of_sign.values()]
-        ours, printed = (
-            [at * line.slope + line.intercept for line in sums(alphas, zetas, context, direction)]
-            for sums in (theory.attention_sums, theory.paper_attention_sums)
-        )
-        counts = [int(chosen.sum()) for chosen in of_sign.values()]
-        values: list[tuple[Any, ...]] = [
-            *zip(of_sign, counts, measured, ours, printed, strict=True)
-        ]
-        whole = [sum(parts) + at * embed for parts in (measured, ours, printed)]
-        values.append(("Attn + x W", len(alphas), *whole))
+        ours = [at * line.slope + line.intercept for line in our_lines]
+        printed = [at * line.slope + line.intercept for line in printed_lines]
+        for i, (name, chosen) in enumerate(of_sign.items()):
+            add(name, at, int(chosen.sum()), measured[i], ours[i], printed[i])
+        # The whole: all three sums, and what the token itself is read in as.
+        token = at * embed
+        wholes: tuple[Any, ...] = (sum(measured) + token, sum(ours) + token, sum(printed) + token)
+        add("Attn + x W", at, n_heads, *wholes)
         exponent = _variance_exponent(model, context, direction)
-        values.append(
-            ("exponent of Var", len(alphas), exponent, torch.tensor(2.0), torch.tensor(1.0))
-        )
-        rows += [(name, at, n, _gap(m, o), _gap(m, p), _gap(o, p)) for name, n, m, o, p in values]
-    names = ("sum", "x", "heads", "ours", "printed", "apart")
-    return make_table(
-        dict(zip(names, zip(*rows, strict=True), strict=True)),
-        note="largest absolute differences; float64",
-    )
+        add("exponent of Var", at, n_heads, exponent, torch.tensor(2.0), torch.tensor(1.0))
+    return make_table(columns, note="largest absolute differences; float64")
 
 
 def _check(model: HookedTransformer) -> None:
@@ -217,6 +243,7 @@ def _check(model: HookedTransformer) -> None:
 def why_not(model: HookedTransformer) -> str | None:
     """Why the closed form does not hold for this model, and what to do instead; None if it does."""
     cfg = model.cfg
+    # First what is before and behind the layer, then how it reads tokens and scores them.
     if cfg.n_layers != 1:
         return (
             f"this model has n_layers={cfg.n_layers}: a later layer reads what an earlier one "
@@ -282,11 +309,14 @@ def _forward(
     model: HookedTransformer, context: Context, xs: Tensor, name: str
 ) -> tuple[Tensor, Tensor]:
     """The output, and the activation of that name, at the last token of prompts (context, x)."""
-    tokens = torch.cat([context.expand(len(xs), -1), xs[:, None]], dim=1)[..., None]
+    contexts = context.expand(len(xs), -1)
+    numbers = torch.cat([contexts, xs[:, None]], dim=1)
+    positions = {"query": [len(context)]}
     seen = Activations([name])
-    with torch.no_grad(), observe(model, seen, positions={"query": [tokens.shape[1] - 1]}):
-        out = model(tokens)
-    return out[:, -1], seen.recorded[name][:, 0]
+    with torch.no_grad(), observe(model, seen, positions=positions):
+        out = model(numbers[..., None])
+    recorded = seen.recorded[name]
+    return out[:, -1], recorded[:, 0]
 
 
 def _norm(model: HookedTransformer) -> Norm:
@@ -301,30 +331,31 @@ def _finish(model: HookedTransformer, stream: Tensor) -> Tensor:
     if model.cfg.normalization_type:
         norm = _norm(model)
         stream = F.layer_norm(stream, stream.shape[-1:], norm.w, norm.b, norm.eps)
-    return stream @ model.unembed.W_U + model.unembed.b_U
+    unembed = model.unembed
+    return stream @ unembed.W_U + unembed.b_U
 
 
 def _read_out(model: HookedTransformer, line: theory.Line, direction: int) -> FarOutput:
     """`FarOutput` of the stream's line."""
-    read_out, bias = (w.detach().double().cpu() for w in (model.unembed.W_U, model.unembed.b_U))
+    read_out = _plain(model.unembed.W_U)
+    bias = _plain(model.unembed.b_U)
+    zero = torch.zeros_like(bias)
     if not model.cfg.normalization_type:
-        slope, constant = line.slope @ read_out, line.intercept @ read_out + bias
-        return FarOutput(slope, constant, torch.zeros_like(bias))
+        slope = line.slope @ read_out
+        constant = line.intercept @ read_out + bias
+        return FarOutput(slope, constant, zero)
     norm = _norm(model)
-    one, zero = torch.ones_like(line.slope), torch.zeros_like(line.slope)
-    gain, shift = (
-        blank if w is None else w.detach().double().cpu()
-        for w, blank in ((norm.w, one), (norm.b, zero))
-    )
+    gain = torch.ones_like(line.slope) if norm.w is None else _plain(norm.w)
+    shift = torch.zeros_like(line.slope) if norm.b is None else _plain(norm.b)
     limit, correction = theory.layernorm_far(
         line.slope, line.intercept, gain, shift, norm.eps, direction
     )
-    return FarOutput(torch.zeros_like(bias), limit @ read_out + bias, correction @ read_out)
+    constant = limit @ read_out + bias
+    return FarOutput(zero, constant, correction @ read_out)
 
 
-def _far_values(
-    model: HookedTransformer, both: list[FarOutput], xs: Tensor
-) -> Float[Tensor, "query d_out"]:
+def _far_values(both: list[FarOutput], xs: Tensor) -> Float[Tensor, "query d_out"]:
+    """f by the closed form of each x's direction, the positive one first."""
     x = xs[:, None]
     above, below = (far.slope * x + far.constant + far.correction / x.abs() for far in both)
     return torch.where(x > 0, above, below)
@@ -334,9 +365,12 @@ def _variance_exponent(model: HookedTransformer, context: Context, direction: in
     """d log Var / d log |x| of Attn + x W over the width."""
     xs = direction * torch.tensor(VARIANCE_AT).double()
     _, attention = _forward(model, context, xs, ATTENTION)
-    variance = (attention + xs[:, None] * model.embed.W_E[0]).var(dim=-1, correction=0)
-    return (variance[1] / variance[0]).log() / (xs[1] / xs[0]).log()
+    stream = attention + xs[:, None] * model.embed.W_E[0]
+    low, high = stream.var(dim=-1, correction=0)
+    rise = (high / low).log()
+    return rise / (xs[1] / xs[0]).log()
 
 
 def _gap(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
+    difference = a - b
+    return float(difference.abs().max())

@@ -9,7 +9,7 @@ same sample.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,12 @@ N_FRESH = 4  # untrained models of a kind that are measured here
 COPY = 1e-3
 OWN = "model"  # the arm that the analysed model belongs to
 SEED = "another seed"
-TRAINED, UNTRAINED = "trained", "untrained"
-BUNDLED, HERE, NOWHERE = "comes with the package", "measured here", "not measured"
+TRAINED = "trained"
+UNTRAINED = "untrained"
+# Where numbers are from.
+BUNDLED = "comes with the package"
+HERE = "measured here"
+NOWHERE = "not measured"
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ class Arm:
 
 @functools.cache
 def _file() -> dict[str, Any]:
-    return of_schema(read_json(FILE), SCHEMA, FILE).facts()
+    data = read_json(FILE)
+    return of_schema(data, SCHEMA, FILE).facts()
 
 
 def sizes() -> tuple[float, ...]:
@@ -122,14 +127,15 @@ def kinds() -> dict[str, Kind]:
     def numbers(data: Mapping[str, Any]) -> Numbers:
         return Stored(data, f"{FILE}: numbers").of(dict[str, float])
 
-    return {
-        name: Kind(
-            data["recipe"],
-            tuple({**run, "numbers": numbers(run["numbers"])} for run in data["runs"]),
-            tuple(map(numbers, data["untrained"])),
-        )
-        for name, data in _file()["kinds"].items()
-    }
+    found = {}
+    for name, data in _file()["kinds"].items():
+        runs = []
+        for run in data["runs"]:
+            checked = numbers(run["numbers"])
+            runs.append({**run, "numbers": checked})
+        untrained = map(numbers, data["untrained"])
+        found[name] = Kind(data["recipe"], tuple(runs), tuple(untrained))
+    return found
 
 
 # ---- the arms of a comparison --------------------------------------------------------------------
@@ -141,67 +147,81 @@ def arms(lab: Lab, roles: Sequence[str]) -> list[Arm]:
     A companion counts as a seed of the model's own arm only if everything but its seed is alike,
     training included.
     """
-    own = Checkpoint(
-        lab.single, lab.task, lab.encoding, lab.config, provenance={"name": "this model"}
-    )
+    provenance = {"name": "this model"}
+    own = Checkpoint(lab.single, lab.task, lab.encoding, lab.config, provenance=provenance)
     groups: dict[str, list[Checkpoint]] = {OWN: [own]}
-    for role, other in sorted(lab.companions.items(), key=lambda item: item[0].further):
+    companions = sorted(lab.companions.items(), key=lambda item: item[0].further)
+    for role, other in companions:
         if role.kind == SEED:
             groups[OWN].append(other)
         elif role.kind in roles:
             groups.setdefault(str(role.first), []).append(other)
-    return [_arm(name, runs) for name, runs in groups.items()]
+    found = []
+    for name, runs in groups.items():
+        found.append(_arm(name, runs))
+    return found
 
 
 def _arm(name: str, given: Sequence[Checkpoint]) -> Arm:
-    run = encode(given[0].config)
-    kind = kind_of(run)
+    first = given[0]
+    config = encode(first.config)
+    kind = kind_of(config)
     bundled = kinds().get(kind, Kind("", (), ()))
     found: dict[str, Run] = {}
     copied: set[str] = set()  # weights of the package's runs that were given, or copies of them
     for one in given:
-        if kind_of(encode(one.config)) == kind:
-            weights = weights_hash(one.model)
-            source = _source(one, weights, bundled.runs)
-            numbers = source["numbers"] if source and source["weights"] == weights else None
-            seed = one.config.training.seed if one.config.training else None
-            if weights not in found and (source is None or source["weights"] not in copied):
-                found[weights] = Run(one.name, seed, weights, numbers, one)
-            copied |= {source["weights"]} if source else set()
+        if kind_of(encode(one.config)) != kind:
+            continue
+        weights = weights_hash(one.model)
+        source = _source(one, weights, bundled.runs)
+        is_new = weights not in found
+        numbers = None
+        if source:
+            original = source["weights"]
+            is_new = is_new and original not in copied
+            copied.add(original)
+            if original == weights:
+                numbers = source["numbers"]
+        if is_new:
+            training = one.config.training
+            seed = training.seed if training else None
+            found[weights] = Run(one.name, seed, weights, numbers, one)
+
     # A seed is one run: other weights of the same seed (an edited model's, say) stand in its place,
     # and so do copies.
-    taken = {run.seed for run in found.values()}
-    others = [
-        one for one in bundled.runs if one["seed"] not in taken and one["weights"] not in copied
-    ]
-    runs = [*found.values(), *map(_bundled, others)]
-    a = half_width(given[0].task)
-    training = training_of(run)
-    return Arm(
-        name,
-        kind,
-        run_id(training) if training else "",
-        bundled.recipe,
-        float("nan") if a is None else a,
-        tuple(runs),
-        bundled.untrained,
-    )
+    runs = list(found.values())
+    taken = {run.seed for run in runs}
+    for one in bundled.runs:
+        if one["seed"] not in taken and one["weights"] not in copied:
+            runs.append(Run(one["name"], one["seed"], one["weights"], one["numbers"]))
+    a = half_width(first.task)
+    if a is None:
+        a = float("nan")
+    how_trained = training_of(config)
+    training_id = run_id(how_trained) if how_trained else ""
+    return Arm(name, kind, training_id, bundled.recipe, a, tuple(runs), bundled.untrained)
 
 
 def _source(
     one: Checkpoint, weights: str, runs: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
     """The run of the package that a run of its kind is, or is a copy of; None for other runs."""
-    if known := next((run for run in runs if run["weights"] == weights), None):
-        return known
-    return next((run for run in runs if is_copy(one.model, _model_of(run["name"]))), None)
+    for run in runs:
+        if run["weights"] == weights:
+            return run
+    for run in runs:
+        if is_copy(one.model, _model_of(run["name"])):
+            return run
+    return None
 
 
 @functools.cache
 def _model_of(name: str) -> HookedTransformer:
     """A run of the package, or a further seed of one of its recipes."""
     folder = zoo.folder(name)
-    return store.load(folder if folder.exists() else zoo.ZOO / "seeds" / name).model
+    if not folder.exists():
+        folder = zoo.ZOO / "seeds" / name
+    return store.load(folder).model
 
 
 def is_copy(model: HookedTransformer, other: HookedTransformer) -> bool:
@@ -209,17 +229,20 @@ def is_copy(model: HookedTransformer, other: HookedTransformer) -> bool:
 
     Weights of two seeds are independent, so that they differ by as much as they are large.
     """
-    mine, its = (
-        {name: t.detach().double() for name, t in one.named_parameters()} for one in (model, other)
-    )
-    if {name: t.shape for name, t in mine.items()} != {name: t.shape for name, t in its.items()}:
+    mine = dict(model.named_parameters())
+    its = dict(other.named_parameters())
+    if mine.keys() != its.keys():
         return False
-    change = sum(float((mine[name] - its[name]).square().sum()) for name in mine)
-    return change <= COPY**2 * sum(float(t.square().sum()) for t in its.values())
-
-
-def _bundled(run: Mapping[str, Any]) -> Run:
-    return Run(run["name"], run["seed"], run["weights"], run["numbers"])
+    change = 0.0
+    size = 0.0
+    for name, parameter in mine.items():
+        if parameter.shape != its[name].shape:
+            return False
+        a = parameter.detach().double()
+        b = its[name].detach().double()
+        change += float((a - b).square().sum())
+        size += float(b.square().sum())
+    return change <= COPY**2 * size
 
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -236,61 +259,92 @@ def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
     """
     found = arms(lab, roles)
     decidable = found[0].decides and any(arm.decides for arm in found[1:])
-    bundled = any(_whole(run.numbers, families) for arm in found if arm.enough for run in arm.runs)
+    compared = [arm for arm in found if arm.enough]
+
+    bundled = any(_has_bundled(arm, families) for arm in compared)
+
+    # What is measured here is measured like the package's numbers, where it has any.
     sample = Sample() if bundled else Sample(n_functions=4 * lab.n_units, more=1)
-    at = (
-        sizes()
-        if bundled
-        else tuple(sorted({arm.a for arm in found if arm.enough and np.isfinite(arm.a)}))
-    )
-    rows, blank = [], untrained_families(families)
+    widths = sizes() if bundled else _widths(compared)
+    measure = functools.partial(measured, sample=sample, sizes=widths)
+
+    rows = []
     for arm in found:
-        measure = functools.partial(measured, sample=sample, sizes=at)
+        is_measured = decidable and arm.enough
         for run in arm.runs:
-            numbers, source = run.numbers, BUNDLED if _whole(run.numbers, families) else NOWHERE
-            if source == NOWHERE and decidable and arm.enough and run.checkpoint:
-                numbers, source = measure(run.checkpoint, families), HERE
+            numbers = run.numbers
+            source = BUNDLED if _whole(numbers, families) else NOWHERE
+            if source == NOWHERE and is_measured and run.checkpoint:
+                numbers = measure(run.checkpoint, families)
+                source = HERE
             rows.append(_row(arm, TRAINED, run, numbers, source))
-        if decidable and arm.enough:
-            whole = all(_whole(numbers, blank) for numbers in arm.untrained)
-            made = arm.untrained if whole else ()
-            for i, numbers in enumerate(
-                made or [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]
-            ):
-                rows.append(
-                    _row(arm, UNTRAINED, Run(f"fresh weights {i + 1}", None, ""), numbers, BUNDLED)
-                )
+        if is_measured:
+            for i, numbers in enumerate(_numbers_of_untrained(arm, families, measure)):
+                run = Run(f"fresh weights {i + 1}", None, "")
+                rows.append(_row(arm, UNTRAINED, run, numbers, BUNDLED))
     wanted = _columns(rows, families)
+    whole_rows = []
+    for row in rows:
+        whole_rows.append({key: row.get(key, np.nan) for key in wanted})
     note = (
         f"{sample.n_functions} functions x {sample.n_contexts} contexts, seed {sample.seed}, the "
         "same for all runs"
     )
-    note += f"; {sample.more} times as many in distribution" if sample.more > 1 else ""
-    return table_of_rows([{key: row.get(key, np.nan) for key in wanted} for row in rows], note)
+    if sample.more > 1:
+        note += f"; {sample.more} times as many in distribution"
+    return table_of_rows(whole_rows, note)
+
+
+def _widths(compared: Sequence[Arm]) -> tuple[float, ...]:
+    """The half-widths of these arms' intervals, ascending."""
+    found = {arm.a for arm in compared if np.isfinite(arm.a)}
+    return tuple(sorted(found))
+
+
+def _has_bundled(arm: Arm, families: Sequence[str]) -> bool:
+    """Whether numbers of any of its runs come with the package."""
+    return any(_whole(run.numbers, families) for run in arm.runs)
 
 
 def _whole(numbers: Numbers | None, families: Sequence[str]) -> bool:
     """Whether numbers hold those of every family, and not the error rate alone."""
-    known = {key.split()[0] for key in numbers or {}}
-    return bool(numbers) and all(PREFIXES[family][0] in known for family in families)
+    if not numbers:
+        return False
+    known = {key.split()[0] for key in numbers}
+    wanted = {PREFIXES[family][0] for family in families}
+    return wanted <= known
+
+
+def _numbers_of_untrained(
+    arm: Arm, families: Sequence[str], measure: Callable[..., Numbers]
+) -> list[Numbers]:
+    """Of models with fresh weights: those of the package, else measured here."""
+    blank = untrained_families(families)
+    known = list(arm.untrained)
+    if known and all(_whole(numbers, blank) for numbers in known):
+        return known
+    return [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]
 
 
 def _fresh(arm: Arm, i: int) -> Checkpoint:
     """An untrained model of the config of an arm's first run."""
-    return untrained(next(run.checkpoint for run in arm.runs if run.checkpoint), i)
+    given = next(run.checkpoint for run in arm.runs if run.checkpoint)
+    return untrained(given, i)
 
 
 def untrained_families(families: Sequence[str]) -> tuple[str, ...]:
     """What is measured of untrained models: nobody asks them about scaled functions."""
-    return tuple("own functions" if family == "functions" else family for family in families)
+    found = []
+    for family in families:
+        found.append("own functions" if family == "functions" else family)
+    return tuple(found)
 
 
 def untrained(one: Checkpoint, i: int) -> Checkpoint:
     """A model of the same config with fresh weights, numbered."""
     model = HookedTransformer(one.model.cfg, seed=1001 + i).eval()
-    return Checkpoint(
-        model, one.task, one.encoding, one.config, provenance={"name": f"fresh weights {i + 1}"}
-    )
+    provenance = {"name": f"fresh weights {i + 1}"}
+    return Checkpoint(model, one.task, one.encoding, one.config, provenance=provenance)
 
 
 def _row(arm: Arm, training: str, run: Run, numbers: Numbers | None, source: str) -> dict[str, Any]:
@@ -320,8 +374,14 @@ PREFIXES = {
 
 def _columns(rows: Sequence[Mapping[str, Any]], families: Sequence[str]) -> list[str]:
     """What tells a run, its error rate, and the numbers of the families that any run has."""
-    prefixes = tuple(prefix for family in families for prefix in PREFIXES[family])
-    keys = dict.fromkeys(key for row in rows for key in row)
+    prefixes = []
+    for family in families:
+        prefixes += PREFIXES[family]
+    numbers = []
+    for row in rows:
+        for key in row:
+            if key.split()[0] in prefixes and key not in numbers:
+                numbers.append(key)
     told = (
         "arm",
         "weights are",
@@ -334,7 +394,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], families: Sequence[str]) -> list
         "recipe",
         "a",
     )
-    return [*told, RATE, *(key for key in keys if key.split()[0] in prefixes)]
+    return [*told, RATE, *numbers]
 
 
 @measurement("seeds/functions", version=2)
@@ -356,8 +416,7 @@ def inside(lab: Lab) -> DataFrame:
 @measurement("seeds/intervals", version=2)
 def intervals(lab: Lab) -> DataFrame:
     """Errors of runs trained on several U(-a, a) on each of these, and where outputs level off."""
-    return table(
-        lab,
-        ("interval",),
-        ("intervals", "onsets") if lab.config.model.normalization_type else ("intervals",),
-    )
+    families = ["intervals"]
+    if lab.config.model.normalization_type:
+        families.append("onsets")
+    return table(lab, ("interval",), families)

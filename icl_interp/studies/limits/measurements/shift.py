@@ -64,9 +64,9 @@ class Sample:
 
     def rate(self, run: Checkpoint) -> float:
         """Error in distribution over that of the law's mean."""
-        return self.own_error(run) / self._mean(
-            LawMean(run.task), run.task, self.more * self.n_functions
-        )
+        law_mean = LawMean(run.task)
+        of_law_mean = self._mean(law_mean, run.task, self.more * self.n_functions)
+        return self.own_error(run) / of_law_mean
 
     def lab(self, run: Checkpoint) -> Lab:
         """A bench for what moves the query alone: half as many prompts."""
@@ -80,10 +80,9 @@ class Sample:
         )
 
     def _mean(self, predictor: Any, task: Task, n_functions: int) -> float:
-        key = id(predictor), repr(task), n_functions
-        if (
-            key not in self.kept
-        ):  # families ask for some errors several times; keeping the predictor keeps its id
+        # Families ask for some errors several times. Keeping the predictor keeps its id.
+        key = (id(predictor), repr(task), n_functions)
+        if key not in self.kept:
             errors = evaluation.function_errors(
                 {"one": predictor},
                 task,
@@ -91,13 +90,16 @@ class Sample:
                 n_contexts=self.n_contexts,
                 seed=self.seed,
             )
-            self.kept[key] = predictor, float(errors["one"].mean())
-        return self.kept[key][1]
+            mean = float(errors["one"].mean())
+            self.kept[key] = (predictor, mean)
+        _, error = self.kept[key]
+        return error
 
 
 def half_width(task: Any) -> float | None:
     """a, where inputs and coefficients of a task both come from U(-a, a)."""
-    inputs, coefficients = getattr(task, "inputs", None), getattr(task, "coefficients", None)
+    inputs = getattr(task, "inputs", None)
+    coefficients = getattr(task, "coefficients", None)
     if inputs != coefficients or not isinstance(inputs, Uniform) or inputs.low != -inputs.high:
         return None
     return float(inputs.high)
@@ -119,9 +121,9 @@ def functions(run: Checkpoint, sample: Sample) -> Numbers:
     """
     found = {OWN_ERROR: sample.own_error(run)}
     if isinstance(run.task, Scalable):
-        found |= {
-            f"functions {s:g}": sample.errors(run, run.task.scaled(functions=s)) for s in SIGMAS[1:]
-        }
+        for sigma in SIGMAS[1:]:
+            task = run.task.scaled(functions=sigma)
+            found[f"functions {sigma:g}"] = sample.errors(run, task)
     return found
 
 
@@ -132,10 +134,16 @@ def inside(run: Checkpoint, sample: Sample) -> Numbers:
     """
     lab = sample.lab(run)
     low, high = run.task.inputs.interval
-    middle, half = (low + high) / 2, (high - low) / 2
-    xs = np.concatenate([middle + half * np.array(INSIDE), middle - half * np.array(INSIDE)])
-    square = as_numbers((lab.sweep(xs) - lab.truth(xs)).square()).mean(0).view(2, -1).mean(0)
-    return {f"inside {share:g}": float(error) for share, error in zip(INSIDE, square, strict=True)}
+    middle = (low + high) / 2
+    distance = (high - low) / 2 * np.array(INSIDE)
+    xs = np.concatenate([middle + distance, middle - distance])
+    missed = lab.sweep(xs) - lab.truth(xs)
+    over_prompts = as_numbers(missed.square()).mean(0)
+    square = over_prompts.view(2, -1).mean(0)
+    found = {}
+    for share, error in zip(INSIDE, square, strict=True):
+        found[f"inside {share:g}"] = float(error)
+    return found
 
 
 def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Numbers:
@@ -148,14 +156,12 @@ def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Number
     assert own is not None  # only runs with an interval are asked
     assert isinstance(run.task, Scalable)
     found: Numbers = {}
-    for s in sizes:
-        found[f"both {s:g}"] = sample.errors(
-            run, run.task.scaled(functions=s / own, inputs=s / own)
-        )
-    for s in sizes[1:]:  # on the smallest they are the same
-        found[f"alone {s:g}"] = sample.errors(
-            run, run.task.scaled(functions=s / own, inputs=sizes[0] / own)
-        )
+    for sigma in sizes:
+        task = run.task.scaled(functions=sigma / own, inputs=sigma / own)
+        found[f"both {sigma:g}"] = sample.errors(run, task)
+    for sigma in sizes[1:]:  # on the smallest they are the same
+        task = run.task.scaled(functions=sigma / own, inputs=sizes[0] / own)
+        found[f"alone {sigma:g}"] = sample.errors(run, task)
     return found
 
 
@@ -166,17 +172,24 @@ def onsets(run: Checkpoint, sample: Sample) -> Numbers:
     to the function that a model computes.
     """
     lab = sample.lab(run)
-    u = float(lab.measure(output_unit.own).sel(statistic="u"))
-    f, xs = as_numbers(lab.sweep(lab.grid)), lab.grid
-    return {name: _onset(f, xs, sign, LEVEL * u, LAST * lab.x_unit) for name, sign in SIDES.items()}
+    unit = lab.measure(output_unit.own)
+    u = float(unit.sel(statistic="u"))
+    xs = lab.grid
+    f = as_numbers(lab.sweep(xs))
+    found = {}
+    for name, sign in SIDES.items():
+        found[name] = _onset(f, xs, sign, LEVEL * u, LAST * lab.x_unit)
+    return found
 
 
 def _onset(f: Tensor, xs: np.ndarray, sign: int, bound: float, last: float) -> float:
     """The onset in one direction, with the gap to the end interpolated on logarithmic axes."""
     order = np.argsort(sign * xs)[len(xs) // 2 :]
-    size, curve = np.abs(xs[order]), f[:, order]
-    gap = (curve - curve[:, -1:]).square().mean(0).sqrt().numpy()
-    return settled(size, gap, bound, last)
+    size = np.abs(xs[order])
+    curve = f[:, order]
+    distance = curve - curve[:, -1:]
+    gap = distance.square().mean(0).sqrt()
+    return settled(size, gap.numpy(), bound, last)
 
 
 def settled(xs: np.ndarray, gap: np.ndarray, bound: float, last: float) -> float:
@@ -196,9 +209,12 @@ def settled(xs: np.ndarray, gap: np.ndarray, bound: float, last: float) -> float
     i = int(outside[-1])
     if xs[i] >= last:
         return float("nan")
+    # On a straight line in logarithms, from the last x that is outside to the next one.
     tiny = np.finfo(float).tiny
-    (a, b), (x, y) = np.log(np.maximum(gap[i : i + 2], tiny)), np.log(xs[i : i + 2])
-    found = float(np.exp(x + (y - x) * (a - np.log(max(bound, tiny))) / (a - b)))
+    a, b = np.log(np.maximum(gap[i : i + 2], tiny))
+    x, y = np.log(xs[i : i + 2])
+    fall = a - np.log(max(bound, tiny))
+    found = float(np.exp(x + (y - x) * fall / (a - b)))
     return found if found <= last else float("nan")
 
 
@@ -226,9 +242,8 @@ def measured(
     """
     found = {RATE: sample.rate(run)}
     for family in families:
-        found |= (
-            intervals(run, sample, sizes)
-            if family == "intervals"
-            else FAMILIES[family](run, sample)
-        )
+        if family == "intervals":
+            found |= intervals(run, sample, sizes)
+        else:
+            found |= FAMILIES[family](run, sample)
     return found
