@@ -66,7 +66,7 @@ def risk(
 ) -> Float[Tensor, ""]:
     """E(yhat - y)^2 of a trained layer on prompts of m examples of y = <a, x> + noise.
 
-    The layer was trained on Lambda with n examples.
+    It was trained on Lambda with n examples.
 
     tau^2 + (1/m) tr[Sigma Gamma^-2 Lambda] + a^T (I - Gamma^-1 Lambda) Lambda (I - Gamma^-1 Lambda)
     a. The 1/m is lost in the slides' print: `paper_risk`. `label_law_risk` is for labels of another
@@ -302,10 +302,9 @@ def effective_weights(product: Square, covariance: Square, weights: Vector) -> V
 def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
     """The slope of predictions on labels, E[yhat y] / E[y^2] = tr(Lambda P Lambda) / tr Lambda.
 
-    Expectations are over w ~ N(0, I) and queries of the contexts' own law.
-
-    The slope of predictions on labels: with P = Gamma^-1 and inputs scaled by c it is c^2
-    tr(Gamma^-1 Lambda^2) / tr Lambda, for short training prompts well below the c^2 of the paper.
+    Expectations are over w ~ N(0, I) and queries of the contexts' own law. With P = Gamma^-1 and
+    inputs scaled by c it is c^2 tr(Gamma^-1 Lambda^2) / tr Lambda, for short training prompts well
+    below the c^2 of the paper.
 
     Source: makes Zhang, Frei & Bartlett (2023), section 4.2, quantitative.
 

@@ -336,7 +336,7 @@ def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> S
         y: positive; axes before the last are repeats.
 
     Raises:
-        ValueError: values are not positive, or too few.
+        ValueError: values are not positive, too few, or those of x all the same.
 
     Example:
         >>> import torch
@@ -361,6 +361,8 @@ def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> S
     log_y = y.log()
     centred = log_x - log_x.mean()
     spread = centred.square().sum()
+    if not x.max() > x.min():
+        raise ValueError(f"a slope needs two different values of x, got only {float(x[0]):g}")
     slopes = (log_y @ centred) / spread
     slope = slopes.mean()
 

@@ -1,5 +1,7 @@
 """Constructions whose truth is a formula: their errors are those that the formulas say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from helpers import must_fail
 
 from icl_interp import tasks
 from icl_interp.analyses.lab import Lab
+from icl_interp.baselines.regression import MaximumDegree
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
@@ -35,6 +38,14 @@ def test_who_is_told_the_degree_is_exact_but_for_what_is_taken_off():
     check_informed(informed(GAPS, {2: 0.25, 3: 0.1}))
     must_fail(check_informed, informed(GAPS, {2: 0.25}))
     must_fail(check_informed, informed(GAPS.with_degrees((2,)), {2: 0.25, 3: 0.1}))
+
+
+@pytest.mark.parametrize("width", [0, 1])
+def test_functions_that_are_no_polynomials_get_the_largest_degree(width):
+    prompts = GAPS.sample(4, generator(0, "test"), dtype=torch.float64)
+    drawn = replace(prompts, parameters=prompts.parameters[:, :width])
+    said = informed(GAPS, {3: 0.1})(drawn)
+    assert torch.equal(said, 0.9 * MaximumDegree(3).predict(prompts))
 
 
 # ---- hand-set heads ------------------------------------------------------------------------------

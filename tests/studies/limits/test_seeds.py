@@ -226,7 +226,8 @@ def test_what_nobody_measured_is_measured_here():
     trained = table[table["weights are"] == TRAINED]
     assert list(trained["arm"]) == [OWN] * 4 + ["no norm"] * 4
     assert set(trained["numbers"]) == {seeds.HERE}
-    assert len(table[table["weights are"] == UNTRAINED]) == 8
+    untrained = table[table["weights are"] == UNTRAINED]
+    assert list(untrained["numbers"]) == [seeds.HERE] * 8
     sample = shift.Sample(n_functions=32, more=1)
     expected = shift.functions(beside[Role("no norm", further=2)], sample)
     row = trained[trained["arm"] == "no norm"].iloc[2]

@@ -285,6 +285,7 @@ def test_fitted_slopes_have_their_intervals():
 
 
 BAD = [
+    (lambda: theory.fitted_slope(torch.full((4,), 2.0), torch.arange(1.0, 5.0)), "two different"),
     (lambda: theory.window_exponent(1), "at least 2, got 1"),
     (lambda: theory.window_exponent(3, "tanh"), "one of relu"),
     (lambda: theory.window_exponents_as_printed(1), "at least 2"),

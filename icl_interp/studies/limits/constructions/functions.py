@@ -55,8 +55,11 @@ def informed(task: Polynomial, shrink: Mapping[int, float]) -> Predictor:
     """
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        own_degree = prompts.parameters.shape[1] - 1 or task.max_degree
-        degree = min(own_degree, task.max_degree)
+        degree = task.max_degree
+        coefficients = prompts.parameters.shape[1]
+        if coefficients > 1:
+            own_degree = coefficients - 1
+            degree = min(own_degree, degree)
         factor = 1 - shrink.get(degree, 0.0)
         return factor * MaximumDegree(degree).predict(prompts)
 

@@ -1,8 +1,6 @@
 """Models whose truth is known, with hand-set weights: what the claims are calibrated on.
 
 Each construction is drawn at random within a family in which the verdict follows from the weights.
-Names of the letters in `EXPECTED`: supported, contradicted, inconclusive, not_applicable; a claim
-that is not listed is not scored.
 
 Source of the scalar attention layer: Naim & Asher (2025), appendix G.1, with tokens x_1, ..., x_p,
 x embedded as x W. A head's scores are alpha x x_j and it writes the mixture of tokens times zeta.

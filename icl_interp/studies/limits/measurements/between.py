@@ -74,7 +74,7 @@ def drawn_places(lab: Lab) -> DataArray:
 def drawn(lab: Lab, swept: Swept) -> DataArray:
     """f at far queries that are drawn: (statistic, unit, x); x is the middle of a stratum.
 
-    x is the middle of a place's stratum. Each pair of units has places of its own, one in each
+    Each pair of units has places of its own, one in each
     stratum (`Bench.drawn_sizes`), and for inputs of several coordinates a direction of its own
     (`Bench.rays`). Statistics, means over the prompts of a unit but for the largest ones: "gap",
     squared distance from f at 1e6 units in the same direction, and "largest gap", the largest
@@ -157,7 +157,7 @@ def _spread_of_pair(
 def drawn_ends(lab: Lab, swept: Swept) -> DataArray:
     """f of every context where lines are drawn through (`LINE_AT`): `far/ends`, places drawn.
 
-    It is like `far/ends`. The first two and the end of the grid make one line, the other three one
+    The first two and the end of the grid make one line, the other three one
     beyond it.
     """
     f = as_numbers(swept.f)
@@ -197,7 +197,7 @@ def _drawn_while_frozen(lab: Lab) -> Sweep | None:
 def drawn_growth(lab: Lab, swept: Swept | None) -> DataArray:
     """The "step" of `far/drawn`, 1e3 to 1e6 units, every norm frozen at the query: (unit, x).
 
-    The axes are (unit, x). On one context of each function. Empty without norms.
+    On one context of each function. Empty without norms.
     """
     values = np.zeros((0, len(FROZEN_AT)))
     if swept:
@@ -229,8 +229,7 @@ def _sizes_where_scales_grow(lab: Lab) -> Float[np.ndarray, "unit place"]:
 def scale_growth(lab: Lab, swept: Swept | None) -> DataArray:
     """d log sigma / d log |x| over drawn places, 1e4 to 1e6 units: (norm, unit, direction).
 
-    It is taken over drawn places from 1e4 to 1e6 units. It is 1 where the scale grows like |x|. On
-    two prompts of each unit; empty without a scale.
+    It is 1 where the scale grows like |x|. On two prompts of each unit; empty without a scale.
     """
     n_units = lab.n_units
     values = np.zeros((0, n_units, 2))

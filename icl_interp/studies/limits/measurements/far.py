@@ -242,7 +242,7 @@ def _costs(lab: Lab) -> dict[str, Sweep]:
 def cost(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
     """In-distribution error of each unit at the query, intact and with every norm frozen.
 
-    The error is that at the query. Beside the two stands that of the mean of the law of functions.
+    Beside the two stands that of the mean of the law of functions.
     """
     prompts = lab.prompts
     truth = prompts.ys[:, -1]
@@ -272,7 +272,7 @@ def _about_onset(lab: Lab) -> dict[str, Sweep]:
 def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
     """What weights alone say: outputs lie in [c - r, c + r]; plateaus and onset of pre-norm models.
 
-    The plateaus are those of a pre-norm model. "onset" is the |x| from which a norm divides the
+    "onset" is the |x| from which a norm divides the
     query out, with its interval over units: of pre-norm models `predicted_onset`, of post-norm ones
     `norms_begin`. NaN where a formula does not apply: no final norm, a read-in that centring
     removes or `embed_bound` bounds. The plateaus are those along the first coordinate.

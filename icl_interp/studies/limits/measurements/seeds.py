@@ -279,9 +279,10 @@ def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
                 source = HERE
             rows.append(_row(arm, TRAINED, run, numbers, source))
         if is_measured:
-            for i, numbers in enumerate(_numbers_of_untrained(arm, families, measure)):
+            of_untrained, source = _numbers_of_untrained(arm, families, measure)
+            for i, numbers in enumerate(of_untrained):
                 run = Run(f"fresh weights {i + 1}", None, "")
-                rows.append(_row(arm, UNTRAINED, run, numbers, BUNDLED))
+                rows.append(_row(arm, UNTRAINED, run, numbers, source))
     wanted = _columns(rows, families)
     whole_rows = []
     for row in rows:
@@ -317,13 +318,13 @@ def _whole(numbers: Numbers | None, families: Sequence[str]) -> bool:
 
 def _numbers_of_untrained(
     arm: Arm, families: Sequence[str], measure: Callable[..., Numbers]
-) -> list[Numbers]:
-    """Of models with fresh weights: those of the package, else measured here."""
+) -> tuple[list[Numbers], str]:
+    """Of models with fresh weights: those of the package, else measured here; and which it is."""
     blank = untrained_families(families)
     known = list(arm.untrained)
     if known and all(_whole(numbers, blank) for numbers in known):
-        return known
-    return [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]
+        return known, BUNDLED
+    return [measure(_fresh(arm, i), blank) for i in range(N_FRESH)], HERE
 
 
 def _fresh(arm: Arm, i: int) -> Checkpoint:
