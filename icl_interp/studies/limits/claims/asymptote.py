@@ -69,7 +69,8 @@ def departures(
     first = steps[:, 0]
     second = steps[:, 1]
     change = second - first
-    curvature = change / _steeper(first, second)
+    steeper = _steeper(first, second)
+    curvature = change / steeper
     return slopes, intercepts, curvature
 
 
@@ -134,9 +135,11 @@ def _moments_of_pairs(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
     """
     slopes, _, curvature = departures(_sized(ends), xs)
     slopes = _by_pair(slopes)
+    curvature = _by_pair(curvature)
     deviation = slopes - slopes.mean(-1, keepdims=True)
-    relative = 1 + deviation / _steepness(slopes)
-    return _means(relative, _by_pair(curvature))
+    steepness = _steepness(slopes)
+    relative = 1 + deviation / steepness
+    return _means(relative, curvature)
 
 
 def _by_pair(values: np.ndarray) -> np.ndarray:
@@ -159,7 +162,8 @@ def _steepness(slopes: np.ndarray) -> np.ndarray:
     square = np.square(slopes).mean(-1, keepdims=True)
     least = 1e-6 * np.sqrt(square)
     steeper = np.maximum(mean, usual)
-    return np.maximum(steeper, least) + TINY
+    largest = np.maximum(steeper, least)
+    return largest + TINY
 
 
 def _worst(mean: np.ndarray) -> np.ndarray:
@@ -199,7 +203,8 @@ def unsteady(
         here, there = (_by_pair(_slopes(*one)) for one in drawn)
         steeper = np.maximum(_steepness(here), _steepness(there))[..., 0]
         step = here.mean(-1) - there.mean(-1)
-        along_rays = np.square(step / steeper)
+        relative = step / steeper
+        along_rays = np.square(relative)
         parts = [*map(between.pairs, parts), along_rays.T]
     return bootstrap(_change, *parts)
 
@@ -213,7 +218,8 @@ def _slopes(f: np.ndarray, xs: np.ndarray) -> np.ndarray:
 def _change(here: np.ndarray, there: np.ndarray, *along_rays: np.ndarray) -> np.ndarray:
     """The largest change of slope, over directions at known places and rays at drawn ones."""
     change = np.abs(here - there)
-    relative = change / _steeper(here, there)
+    steeper = _steeper(here, there)
+    relative = change / steeper
     changes = [relative.max(-1)]
     for square in along_rays:
         size = np.sqrt(square)
@@ -238,10 +244,12 @@ def _drawn_lines(results: Results, x_unit: float) -> list[Drawn]:
 def depends(near: DataArray, u: float) -> Interval:
     """Spread of f over contexts at inner queries in u, the larger one; 0 where u is."""
     own = over_contexts.parts(near)
+    unit = u or np.inf
 
     def spread(mean: np.ndarray) -> np.ndarray:
-        largest = over_contexts.standard_deviation(mean).max(-1)
-        return largest / (u or np.inf)
+        deviations = over_contexts.standard_deviation(mean)
+        largest = deviations.max(-1)
+        return largest / unit
 
     return bootstrap(spread, own)
 
@@ -259,7 +267,8 @@ def growth(u: float, *ranges: np.ndarray) -> Interval:
     squares = []
     for ends in ranges:
         rise = ends[:, 2] - ends[:, 0]
-        square = np.square(rise / unit)
+        in_units = rise / unit
+        square = np.square(in_units)
         mean = square.mean(-1)
         squares.append(mean.T)
 
