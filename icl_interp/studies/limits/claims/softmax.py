@@ -221,7 +221,7 @@ def _head_row(
     for target in TARGETS:
         weights = curve.sel(statistic=target, head=name).values
         targets[target] = weights[[0, -1]].mean()
-    row = {"head": name, "relevant": role}
+    row: dict[str, Any] = {"head": name, "relevant": role}
     row["in distribution"] = float(shares[0])
     row["far"] = float(shares[1:5].min())
     row["far, drawn places"] = float(shares[5:7].min())

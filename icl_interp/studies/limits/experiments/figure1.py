@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,7 +111,7 @@ def _follow_table(
     for name, f in found.items():
         squares = (f - truth).square().mean(-1)
         error = bootstrap(lambda mean: mean, squares.numpy())
-        row = {"function": function, "predictor": name}
+        row: dict[str, Any] = {"function": function, "predictor": name}
         row["error"] = error.value
         row["low"] = error.low
         row["high"] = error.high

@@ -79,7 +79,7 @@ def own_degrees(setup: Setup, models: dict[int, str], law: str) -> DataFrame:
 
 
 # The rows of one model, by sigma.
-Curve = Mapping[float, Mapping[str, Any]]
+Curve = dict[float, Mapping[str, Any]]
 
 
 def states_rates(results: Results) -> tuple[Statement, ...]:
@@ -132,7 +132,7 @@ def _column(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
 
 def _curves(results: Results) -> dict[str, Curve]:
     """The rows of each model by sigma, without the references."""
-    curves: dict[str, dict[float, Mapping[str, Any]]] = {}
+    curves: dict[str, Curve] = {}
     for row in errors.rows_of(results, "errors"):
         name = row["predictor"]
         if name in ("least squares", "zero"):

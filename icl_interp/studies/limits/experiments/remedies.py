@@ -143,7 +143,7 @@ def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
         for name, mine in parts.items():
             ingredients = [mine[part] for part in quantity.ingredients]
             found = bootstrap(quantity.of, *ingredients)
-            row = {"quantity": quantity.name, "model": name}
+            row: dict[str, Any] = {"quantity": quantity.name, "model": name}
             row["value"] = found.value
             row["low"] = found.low
             row["high"] = found.high
