@@ -79,8 +79,9 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
     features = inputs**powers
     solved = torch.linalg.lstsq(features, labels, driver="gelsd")
     coefficients = as_numbers(solved.solution)
-    query_inputs = torch.as_tensor(xs, dtype=torch.float64)
-    query_features = query_inputs[:, None] ** powers
+    queries = torch.as_tensor(xs, dtype=torch.float64)
+    column = queries[:, None]
+    query_features = column**powers
     return coefficients @ query_features.T
 
 
@@ -119,7 +120,8 @@ def summary(
     mean = values.mean(-2)
     std = values.std(-2)
     everywhere = truth.expand_as(mean)
-    rows = torch.stack([mean, std, low, high, everywhere], -2)
+    statistics = [mean, std, low, high, everywhere]
+    rows = torch.stack(statistics, -2)
     along = tuple(float(x) for x in xs)
     coordinates = {**axes, "statistic": STATISTICS, "x": along}
     return make_curve(rows.numpy(), coordinates, note=note)
@@ -130,6 +132,7 @@ def far_grid(low: float = 0.1, high: float = 1e4, per_decade: int = 8) -> np.nda
     decades = np.log10(high / low)
     n_steps = round(decades * per_decade)
     exponents = np.linspace(0, decades, n_steps + 1)
-    sizes = np.round(low * 10**exponents, 10)
+    unrounded = low * 10**exponents
+    sizes = np.round(unrounded, 10)
     descending = sizes[::-1]
     return np.concatenate([-descending, [0.0], sizes])
