@@ -3,12 +3,15 @@
 import functools
 
 import torch
+from torch import Tensor
 
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments.calibration import Case
 from icl_interp.experiments.power import Dial
+from icl_interp.models.attention import Attention
 from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
 from icl_interp.studies.limits.constructions import (
     functions,
     layers,
@@ -39,14 +42,25 @@ def layer(
     """
     n_heads = len(alphas)
     model = blank(n_heads + 2, n_heads=n_heads, d_head=1, **change)
+    attn = model.blocks[0].attn
+    read_out = model.unembed.W_U
     with torch.no_grad():
-        attn = model.blocks[0].attn
-        model.embed.W_E[0, 0] = attn.W_K[:, 0, 0] = attn.W_V[:, 0, 0] = 1
-        attn.W_Q[:, 0, 0] = torch.tensor(alphas)
-        attn.W_O[range(n_heads), 0, range(1, n_heads + 1)] = torch.tensor(written).double()
-        model.unembed.W_U[:-1, 0] = 1
-        model.unembed.W_U[0, 0] = slope
+        # Coordinate 0 holds x; each head writes into one of its own.
+        model.embed.W_E[0, 0] = 1
+        _heads(attn, alphas, written, first=1)
+        attn.W_V[:, 0, 0] = 1
+        read_out[:-1, 0] = 1
+        read_out[0, 0] = slope
     return model
+
+
+def _heads(attn: Attention, alphas: list[float], written: list[float], first: int) -> None:
+    """Scores alpha_h x x_j, and what each head writes into its coordinate, from the first on."""
+    n_heads = len(alphas)
+    places = range(first, first + n_heads)
+    attn.W_K[:, 0, 0] = 1
+    attn.W_Q[:, 0, 0] = torch.tensor(alphas)
+    attn.W_O[range(n_heads), 0, places] = torch.tensor(written).double()
 
 
 def of_labels(alphas: list[float], written: list[float], slope: float = 0.0) -> Case:
@@ -58,14 +72,19 @@ def of_labels(alphas: list[float], written: list[float], slope: float = 0.0) -> 
     """
     n_heads = len(alphas)
     model = blank(n_heads + 3, n_heads=n_heads, d_head=1, d_in=2)
+    attn = model.blocks[0].attn
+    read_in = model.embed.W_E
+    read_out = model.unembed.W_U
     with torch.no_grad():
-        attn = model.blocks[0].attn
-        model.embed.W_E[0, 0] = model.embed.W_E[1, 1] = attn.W_K[:, 0, 0] = attn.W_V[:, 1, 0] = 1
-        attn.W_Q[:, 0, 0] = torch.tensor(alphas)
-        attn.W_O[range(n_heads), 0, range(2, n_heads + 2)] = torch.tensor(written).double()
-        model.unembed.W_U[2:-1, 0] = 1
-        model.unembed.W_U[0, 0] = slope
-    return Case(model, CONSTANTS.with_points(40))
+        # Coordinate 0 holds x and 1 the label; each head writes into one of its own.
+        read_in[0, 0] = 1
+        read_in[1, 1] = 1
+        _heads(attn, alphas, written, first=2)
+        attn.W_V[:, 1, 0] = 1
+        read_out[2:-1, 0] = 1
+        read_out[0, 0] = slope
+    task = CONSTANTS.with_points(40)
+    return Case(model, task)
 
 
 def mostly_constant(share: float, g: torch.Generator) -> HookedTransformer:
@@ -74,9 +93,11 @@ def mostly_constant(share: float, g: torch.Generator) -> HookedTransformer:
     That share is all that centring keeps.
     """
     model = layers.random_pre_norm(g, d_in=2)
+    weights = model.embed.W_E
     with torch.no_grad():
-        read_in = model.embed.W_E[0].clone()
-        model.embed.W_E[0] = 1 + share * (read_in - read_in.mean())
+        read_in = weights[0].clone()
+        centred = read_in - read_in.mean()
+        weights[0] = 1 + share * centred
     return model
 
 
@@ -86,9 +107,11 @@ def cubic_beside_the_mean(share: float) -> HookedTransformer:
     Its scores are 1.
     """
     model = layer([1.0, 0.0], [share, 1.0], score_fn="linear", score_norm="visible")
+    attn = model.blocks[0].attn
     with torch.no_grad():
-        model.blocks[0].attn.b_Q[1] = model.blocks[0].attn.b_K[1] = 1
-        model.blocks[0].attn.W_K[1] = 0
+        attn.b_Q[1] = 1
+        attn.b_K[1] = 1
+        attn.W_K[1] = 0
     return model
 
 
@@ -101,19 +124,19 @@ def _shrunk(which: tuple[int, ...], share: float, g: torch.Generator) -> Case:
     For these degrees it is 1 - share of the truth.
     """
     task = functions.task_of(g, DEGREES)
-    return functions.case_of(
-        g,
-        task,
-        functions.informed(task, dict.fromkeys(range(5), 0.05) | dict.fromkeys(which, share)),
-    )
+    missing = dict.fromkeys(range(5), 0.05)
+    missing |= dict.fromkeys(which, share)
+    predictor = functions.informed(task, missing)
+    return functions.case_of(g, task, predictor)
 
 
 def _clipped(most: float, g: torch.Generator) -> Case:
     """Least squares that ends at a number, for lines within 1."""
-    task = Polynomial(
-        degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-0.5, 0.5), n_points=12
-    )
-    return functions.case_of(g, task, functions.saturating(LeastSquares(task), most))
+    inputs = Uniform(-1, 1)
+    coefficients = Uniform(-0.5, 0.5)
+    task = Polynomial(degrees=(1,), inputs=inputs, coefficients=coefficients, n_points=12)
+    predictor = functions.saturating(LeastSquares(task), most)
+    return functions.case_of(g, task, predictor)
 
 
 def _offset(offset: float, g: torch.Generator) -> Case:
@@ -123,24 +146,32 @@ def _offset(offset: float, g: torch.Generator) -> Case:
     """
     task = functions.task_of(g, DEGREES)
     exact = functions.informed(task, {})
-    return functions.case_of(
-        g, task, lambda prompts: exact(prompts) + offset * task.coefficients.std
-    )
+
+    def moved(prompts: Prompts) -> Tensor:
+        return exact(prompts) + offset * task.coefficients.std
+
+    return functions.case_of(g, task, moved)
 
 
 def _tossed(share: float, g: torch.Generator) -> Case:
+    """Least squares, and a share of it that a coin adds or takes off."""
     task = functions.lines(g)
-    return functions.case_of(g, task, functions.tossed(LeastSquares(task), share))
+    predictor = functions.tossed(LeastSquares(task), share)
+    return functions.case_of(g, task, predictor)
 
 
 # ---- kinds of training ---------------------------------------------------------------------------
 
 
 def _norm_arms(without: Wrong, normed: Wrong, g: torch.Generator) -> Case:
-    return trainings.norm_arms(g, trainings.jittered(g, without), trainings.jittered(g, normed))
+    """Models without a norm and with one, and what is wrong with either."""
+    wrong_without = trainings.jittered(g, without)
+    wrong_normed = trainings.jittered(g, normed)
+    return trainings.norm_arms(g, wrong_without, wrong_normed)
 
 
 def _plateau(power: float, g: torch.Generator) -> Case:
+    """Models trained on other intervals, whose plateaus come later by a power of the interval."""
     return trainings.plateaus(g, onset=(power, power), cost=(1.2, 1.3))
 
 

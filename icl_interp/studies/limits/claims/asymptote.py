@@ -29,7 +29,12 @@ from icl_interp.studies.limits.measurements.far import power
 
 DEPENDS = 0.05  # of u: spread over contexts from which "whatever the context says" means something
 TINY = float(np.finfo(float).tiny)
-LINE, NO_LINE = 0.01, 0.1  # departures up to which f is a line, and above which it is none
+# Departures up to which f is a line, and above which it is none.
+LINE = 0.01
+NO_LINE = 0.1
+# f at three places of each direction, and their |x|.
+Drawn = tuple[np.ndarray, np.ndarray]
+
 DEPARTURE = Condition(
     "departure",
     "departure of the prediction from one line, over its slope",
@@ -52,21 +57,32 @@ def departures(
         ends: f, `(direction, x, unit, context)`.
         xs: three |x|, or three of each direction and unit, `(direction, x, unit)`.
     """
-    x = (
-        np.stack([xs, -xs])[:, :, None, None]
-        if xs.ndim == 1
-        else np.stack([xs[0], -xs[1]])[..., None]
-    )
-    slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
+    if xs.ndim == 1:
+        x = np.stack([xs, -xs])[:, :, None, None]
+    else:
+        x = np.stack([xs[0], -xs[1]])[..., None]
+    rise = ends[:, 2] - ends[:, 0]
+    slopes = rise / (x[:, 2] - x[:, 0])
     intercepts = ends[:, 0] - slopes * x[:, 0]
-    first, second = np.moveaxis(np.diff(ends, axis=1) / np.diff(x, axis=1), 1, 0)
-    steeper = np.maximum(np.abs(first), np.abs(second))
-    return slopes, intercepts, (second - first) / np.maximum(steeper, TINY)
+    # The slope of each of the two steps.
+    steps = np.diff(ends, axis=1) / np.diff(x, axis=1)
+    first = steps[:, 0]
+    second = steps[:, 1]
+    change = second - first
+    steeper = _steeper(first, second)
+    curvature = change / steeper
+    return slopes, intercepts, curvature
 
 
-def departure(
-    ends: np.ndarray, xs: np.ndarray = far.LINE, drawn: tuple[np.ndarray, np.ndarray] | None = None
-) -> Interval:
+def _steeper(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The size of the steeper of two slopes, as a denominator."""
+    size = np.abs(one)
+    other_size = np.abs(other)
+    steeper = np.maximum(size, other_size)
+    return np.maximum(steeper, TINY)
+
+
+def departure(ends: np.ndarray, xs: np.ndarray = far.LINE, drawn: Drawn | None = None) -> Interval:
     """The larger of root mean square curvature and sd(slope) / |slope|, over directions and places.
 
     "Places" are known ones and drawn ones, and both directions count.
@@ -82,14 +98,16 @@ def departure(
         arrays = [between.pairs(arrays[0]), _moments_of_pairs(*drawn)]
 
     def worst(*means: np.ndarray) -> np.ndarray:
-        return np.max([_worst(mean) for mean in means], axis=0)
+        found = [_worst(mean) for mean in means]
+        return np.max(found, axis=0)
 
     return bootstrap(worst, *arrays)
 
 
 def _sized(ends: np.ndarray) -> np.ndarray:
     """f over its largest size: sizes cancel, and a high power of a far x does not overflow."""
-    return ends / max(np.abs(ends).max(), TINY)
+    largest = np.abs(ends).max()
+    return ends / max(largest, TINY)
 
 
 def _moments(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
@@ -98,9 +116,16 @@ def _moments(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
     The axes are `(unit, direction, moment)`.
     """
     slopes, _, curvature = departures(_sized(ends), xs)
-    slopes = slopes * np.max(xs)
-    per_unit = np.stack([slopes.mean(-1), (slopes**2).mean(-1), (curvature**2).mean(-1)], -1)
-    return np.moveaxis(per_unit, 1, 0)
+    return _means(slopes * np.max(xs), curvature)
+
+
+def _means(slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """The three moments of `_moments`, of (direction, unit, context)."""
+    slope = slopes.mean(-1)
+    square = (slopes**2).mean(-1)
+    bend = (curvature**2).mean(-1)
+    moments = np.stack([slope, square, bend], -1)
+    return np.moveaxis(moments, 1, 0)
 
 
 def _moments_of_pairs(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
@@ -109,16 +134,19 @@ def _moments_of_pairs(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
     So each direction may have a slope of its own.
     """
     slopes, _, curvature = departures(_sized(ends), xs)
-    slopes, curvature = (_by_pair(values) for values in (slopes, curvature))
-    relative = 1 + (slopes - slopes.mean(-1, keepdims=True)) / _steepness(slopes)
-    per_pair = np.stack([relative.mean(-1), (relative**2).mean(-1), (curvature**2).mean(-1)], -1)
-    return np.moveaxis(per_pair, 1, 0)
+    slopes = _by_pair(slopes)
+    curvature = _by_pair(curvature)
+    deviation = slopes - slopes.mean(-1, keepdims=True)
+    steepness = _steepness(slopes)
+    relative = 1 + deviation / steepness
+    return _means(relative, curvature)
 
 
 def _by_pair(values: np.ndarray) -> np.ndarray:
     """(direction, unit, context) as (direction, pair, context): units of a pair share places."""
     n = values.shape[1] // 2
-    return values[:, : 2 * n].reshape(len(values), n, -1)
+    paired = values[:, : 2 * n]
+    return paired.reshape(len(values), n, -1)
 
 
 def _steepness(slopes: np.ndarray) -> np.ndarray:
@@ -127,27 +155,35 @@ def _steepness(slopes: np.ndarray) -> np.ndarray:
     It is the mean of all pairs for a ray along which f hardly grows. At least a millionth of the
     slopes themselves, since those of antithetic functions may cancel.
     """
-    mean = np.abs(slopes.mean(-1, keepdims=True))
-    usual = np.sqrt(np.square(mean).mean(1, keepdims=True))
-    least = 1e-6 * np.sqrt(np.square(slopes).mean(-1, keepdims=True))
-    return np.maximum(np.maximum(mean, usual), least) + TINY
+    average = slopes.mean(-1, keepdims=True)
+    mean = np.abs(average)
+    over_pairs = np.square(mean).mean(1, keepdims=True)
+    usual = np.sqrt(over_pairs)
+    square = np.square(slopes).mean(-1, keepdims=True)
+    least = 1e-6 * np.sqrt(square)
+    steeper = np.maximum(mean, usual)
+    largest = np.maximum(steeper, least)
+    return largest + TINY
 
 
 def _worst(mean: np.ndarray) -> np.ndarray:
     """Departure from one line, from `_moments`, in the worse direction."""
-    slope_mean, square, bend = mean[..., 0], mean[..., 1], mean[..., 2]
+    slope_mean = mean[..., 0]
+    square = mean[..., 1]
+    bend = mean[..., 2]
     # Below 1e-14 of the square the difference is rounding, not spread.
     variance = np.maximum(square - slope_mean**2 - 1e-14 * square, 0)
     # Slopes of antithetic functions may cancel: their spread is then a million times their mean.
-    varied = np.sqrt(variance) / np.maximum(np.abs(slope_mean), 1e-6 * np.sqrt(square) + TINY)
-    return np.maximum(varied, np.sqrt(bend)).max(-1)
+    least = 1e-6 * np.sqrt(square) + TINY
+    size = np.abs(slope_mean)
+    spread = np.sqrt(variance)
+    varied = spread / np.maximum(size, least)
+    larger = np.maximum(varied, np.sqrt(bend))
+    return larger.max(-1)
 
 
 def unsteady(
-    ends: np.ndarray,
-    beyond: np.ndarray,
-    x_unit: float = 1.0,
-    drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+    ends: np.ndarray, beyond: np.ndarray, x_unit: float = 1.0, drawn: Sequence[Drawn] = ()
 ) -> Interval:
     """By how much the mean slope beyond the grid differs from that on it; the worse direction.
 
@@ -160,40 +196,62 @@ def unsteady(
         drawn: f at three drawn places and their |x|, on the grid and beyond it; slopes along each
             ray are compared.
     """
-    parts = [
-        departures(f, x_unit * xs)[0].mean(-1).T
-        for f, xs in ((ends, far.LINE), (beyond[:, 1:], context.BEYOND[1:]))
-    ]
+    on_grid = _slopes(ends, x_unit * far.LINE)
+    further = _slopes(beyond[:, 1:], x_unit * context.BEYOND[1:])
+    parts = [on_grid.mean(-1).T, further.mean(-1).T]
     if drawn:
-        a, b = (_by_pair(departures(f, xs)[0]) for f, xs in drawn)
-        larger = np.maximum(_steepness(a), _steepness(b))[..., 0]
-        along_rays = np.square((a.mean(-1) - b.mean(-1)) / larger)
+        here, there = (_by_pair(_slopes(*one)) for one in drawn)
+        steeper = np.maximum(_steepness(here), _steepness(there))[..., 0]
+        step = here.mean(-1) - there.mean(-1)
+        relative = step / steeper
+        along_rays = np.square(relative)
         parts = [*map(between.pairs, parts), along_rays.T]
-
-    def change(a: np.ndarray, b: np.ndarray, *along_rays: np.ndarray) -> np.ndarray:
-        larger = np.maximum(np.maximum(np.abs(a), np.abs(b)), TINY)
-        known = (np.abs(a - b) / larger).max(-1)
-        return np.max([known, *(np.sqrt(square).max(-1) for square in along_rays)], axis=0)
-
-    return bootstrap(change, *parts)
+    return bootstrap(_change, *parts)
 
 
-def _drawn_lines(results: Results, x_unit: float) -> list[tuple[np.ndarray, np.ndarray]]:
+def _slopes(f: np.ndarray, xs: np.ndarray) -> np.ndarray:
+    """The slope of every context's line: (direction, unit, context)."""
+    slopes, _, _ = departures(f, xs)
+    return slopes
+
+
+def _change(here: np.ndarray, there: np.ndarray, *along_rays: np.ndarray) -> np.ndarray:
+    """The largest change of slope, over directions at known places and rays at drawn ones."""
+    change = np.abs(here - there)
+    steeper = _steeper(here, there)
+    relative = change / steeper
+    changes = [relative.max(-1)]
+    for square in along_rays:
+        size = np.sqrt(square)
+        changes.append(size.max(-1))
+    return np.max(changes, axis=0)
+
+
+def _drawn_lines(results: Results, x_unit: float) -> list[Drawn]:
     """f at three drawn places and their |x|, on the grid and beyond it: `departure`'s `drawn`."""
-    f, sizes = results[between.drawn_ends].values, np.abs(results[between.drawn_places].values)
+    f = results[between.drawn_ends].values
+    sizes = np.abs(results[between.drawn_places].values)
     half = len(MIDDLES)
-    outwards = np.stack([sizes[:, half:], sizes[:, :half][:, ::-1]])  # (direction, unit, stratum)
+    right = sizes[:, half:]
+    left = sizes[:, :half]
+    outwards = np.stack([right, left[:, ::-1]])  # (direction, unit, stratum)
     on_grid, beyond = (np.moveaxis(outwards[..., list(at)], -1, 1) for at in between.LINE_AT)
     end = np.full_like(on_grid[:, :1], far.LINE[-1] * x_unit)
-    return [(f[:, :3], np.concatenate([on_grid, end], 1)), (f[:, 3:], beyond)]
+    to_end = np.concatenate([on_grid, end], 1)
+    return [(f[:, :3], to_end), (f[:, 3:], beyond)]
 
 
 def depends(near: DataArray, u: float) -> Interval:
     """Spread of f over contexts at inner queries in u, the larger one; 0 where u is."""
     own = over_contexts.parts(near)
-    return bootstrap(
-        lambda mean: over_contexts.standard_deviation(mean).max(-1) / (u or np.inf), own
-    )
+    unit = u or np.inf
+
+    def spread(mean: np.ndarray) -> np.ndarray:
+        deviations = over_contexts.standard_deviation(mean)
+        largest = deviations.max(-1)
+        return largest / unit
+
+    return bootstrap(spread, own)
 
 
 def growth(u: float, *ranges: np.ndarray) -> Interval:
@@ -205,15 +263,24 @@ def growth(u: float, *ranges: np.ndarray) -> Interval:
         u: the unit of outputs; f that never varies does not grow.
         ranges: f, `(direction, x, unit, context)` each.
     """
-    squares = [np.square((ends[:, 2] - ends[:, 0]) / (u or np.inf)).mean(-1).T for ends in ranges]
-    return bootstrap(lambda *means: np.sqrt(np.concatenate(means, -1).min(-1)), *squares)
+    unit = u or np.inf
+    squares = []
+    for ends in ranges:
+        rise = ends[:, 2] - ends[:, 0]
+        in_units = rise / unit
+        square = np.square(in_units)
+        mean = square.mean(-1)
+        squares.append(mean.T)
+
+    def least(*means: np.ndarray) -> np.ndarray:
+        smallest = np.concatenate(means, -1).min(-1)
+        return np.sqrt(smallest)
+
+    return bootstrap(least, *squares)
 
 
 def _lines(
-    ends: DataArray,
-    beyond: DataArray,
-    x_unit: float,
-    drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+    ends: DataArray, beyond: DataArray, x_unit: float, drawn: Sequence[Drawn] = ()
 ) -> dict[str, Interval]:
     """Departures from one line on the grid and beyond it, and from the one line to the other.
 
@@ -222,11 +289,8 @@ def _lines(
     here, there = drawn or (None, None)
     on_grid = departure(ends.values, x_unit * far.LINE, here)
     further = departure(beyond.values[:, 1:], x_unit * context.BEYOND[1:], there)
-    found = {
-        "departure": on_grid,
-        "departure beyond": further,
-        "change of slope": unsteady(ends.values, beyond.values, x_unit, drawn),
-    }
+    change = unsteady(ends.values, beyond.values, x_unit, drawn)
+    found = {"departure": on_grid, "departure beyond": further, "change of slope": change}
     # What is no line on the grid may become one beyond: that it does not is asked of it only.
     if Estimate.of("departure", on_grid).within(DEPARTURE.contradicts):
         found["lasting"] = further
@@ -238,49 +302,58 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     u = output_unit.u(results)
     ends = results[far.ends]
     beyond = results[context.beyond]
+    near = results[far.in_distribution]
+    found: dict[str, Found] = {}
+    spread = depends(near, u)
+    found["depends"] = Estimate.of("depends", spread, SD)
     # What levels off in the end is no line.
     grows = growth(u, ends.values, beyond.values[:, 1:])
-    return {
-        "depends": Estimate.of("depends", depends(results[far.in_distribution], u), SD),
-        "growth": Estimate.of("growth", grows, SD),
-        **_lines(ends, beyond, facts.x_unit, _drawn_lines(results, facts.x_unit)),
-    }
+    found["growth"] = Estimate.of("growth", grows, SD)
+    drawn = _drawn_lines(results, facts.x_unit)
+    return found | _lines(ends, beyond, facts.x_unit, drawn)
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The same departures of an untrained control, at known places."""
-    return _lines(results.control[far.ends], results.control[context.beyond], facts.x_unit)
+    ends = results.control[far.ends]
+    beyond = results.control[context.beyond]
+    return _lines(ends, beyond, facts.x_unit)
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The places, the departure further out, and the lines of both directions."""
     ends = results[far.ends]
-    first, last = (power(x * facts.x_unit) for x in far.LINE[[0, -1]])
-    further = power(context.BEYOND[-1] * facts.x_unit)
+    n_contexts = ends[0, 0].size
+    x_unit = facts.x_unit
+    first = power(far.LINE[0] * x_unit)
+    last = power(far.LINE[-1] * x_unit)
+    further = power(context.BEYOND[-1] * x_unit)
     where = f"|x| = {first} .. {last} and up to {further}, at fixed and at drawn places"
+    departs = of(found["departure beyond"].value)
     return Remarks(
-        scope=asked(facts, where, ends[0, 0].size),
-        caveat=f"Up to |x| = {further} it departs by {of(found['departure beyond'].value)} its "
-        "slope.",
-        details=tuple(_rows(ends.values, facts.x_unit)),
+        scope=asked(facts, where, n_contexts),
+        caveat=f"Up to |x| = {further} it departs by {departs} its slope.",
+        details=tuple(_rows(ends.values, x_unit)),
     )
 
 
 def _rows(ends: np.ndarray, x_unit: float) -> Iterator[dict[str, Any]]:
     """The line of each direction."""
-    for sign, *parts in zip("+-", *departures(ends, x_unit * far.LINE), strict=True):
-        slopes, intercepts, curvature = parts
+    of_directions = departures(ends, x_unit * far.LINE)
+    for sign, slopes, intercepts, curvature in zip("+-", *of_directions, strict=True):
+        bend = np.sqrt((curvature**2).mean())
         yield {
             "direction": sign,
             "slope": float(slopes.mean()),
             "sd of slope over contexts": float(slopes.std()),
             "intercept": float(intercepts.mean()),
             "sd of intercept over contexts": float(intercepts.std()),
-            "curvature": float(np.sqrt((curvature**2).mean())),
+            "curvature": float(bend),
         }
 
 
 def _without_norm(facts: Facts) -> str | None:
+    """Why the claim excludes models that normalise, or that bound what they read in."""
     if facts.outside:  # whether it has a line is a question about outputs
         return None
     if facts.config.normalization_type is not None:

@@ -39,7 +39,8 @@ SHOWN = (
     *("one decade out", "one decade out, spread", "approach rate", "E_f", "E_N", "E_sigma"),
 )
 # Decades beyond the trained range up to which f is level at once, and from which it is late.
-SOON, LATE = 1.0, 2.0
+SOON = 1.0
+LATE = 2.0
 OWN_SD = "standard deviation of the prediction in distribution"
 
 
@@ -51,16 +52,23 @@ def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
         edge: the largest |x| trained on.
         level: the distance of f from its end that counts as level.
     """
-    parts = [boundary.direction(curve, sign) for sign in boundary.SIGNS.values()]
     gap = curve.sel(statistic="gap").values
+    places = []
+    gaps = []
+    for sign in boundary.SIGNS.values():
+        xs, keep = boundary.direction(curve, sign)
+        places.append(xs)
+        gaps.append(gap[:, keep])
 
     def slower(*means: np.ndarray) -> np.ndarray:
-        each = [
-            boundary.settles(xs, np.sqrt(m), level) for m, (xs, _) in zip(means, parts, strict=True)
-        ]
-        return np.log10(np.max(each, axis=0) / edge)
+        onsets = []
+        for xs, square in zip(places, means, strict=True):
+            distance = np.sqrt(square)
+            onsets.append(boundary.settles(xs, distance, level))
+        latest = np.max(onsets, axis=0)
+        return np.log10(latest / edge)
 
-    return bootstrap(slower, *(gap[:, keep] for _, keep in parts))
+    return bootstrap(slower, *gaps)
 
 
 def _moves(curve: DataArray, intact: DataArray, edge: float, u: float) -> Interval:
@@ -68,10 +76,15 @@ def _moves(curve: DataArray, intact: DataArray, edge: float, u: float) -> Interv
     inside = np.abs(curve["x"].values) <= edge
     gap = curve.sel(statistic="gap").values[:, inside]
     xs = intact["x"].values
-    ends = intact.sel(statistic="mean").values[:, [int(xs.argmax()), int(xs.argmin())]]
+    right = int(xs.argmax())
+    left = int(xs.argmin())
+    ends = intact.sel(statistic="mean").values[:, [right, left]]
 
     def larger(square: np.ndarray, end: np.ndarray) -> np.ndarray:
-        return np.maximum(np.sqrt(square.max(-1)), np.abs(end[..., 0] - end[..., 1])) / u
+        from_end = np.sqrt(square.max(-1))
+        between_ends = np.abs(end[..., 0] - end[..., 1])
+        distance = np.maximum(from_end, between_ends)
+        return distance / u
 
     return bootstrap(larger, gap, ends)
 
@@ -81,13 +94,17 @@ def _drift(beyond: DataArray, drawn: DataArray, u: float) -> Interval:
 
     It is the largest of all directions and places.
     """
-    known = (
-        np.square((beyond.values[:, 2] - beyond.values[:, 0]) / u).mean(-1).T
-    )  # (unit, direction), to 1e9
-    gap = drawn.sel(statistic="gap").values[:, between.stratum(1e6, 1e10)] / u**2
-    return bootstrap(
-        lambda a, b: np.sqrt(np.maximum(a.max(-1), b.max(-1))), *map(between.pairs, (known, gap))
-    )
+    f = beyond.values
+    change = (f[:, 2] - f[:, 0]) / u  # to 1e9
+    known = np.square(change).mean(-1).T  # (unit, direction)
+    places = between.stratum(1e6, 1e10)
+    gap = drawn.sel(statistic="gap").values[:, places]
+
+    def largest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        square = np.maximum(a.max(-1), b.max(-1))
+        return np.sqrt(square)
+
+    return bootstrap(largest, between.pairs(known), between.pairs(gap / u**2))
 
 
 def unsettled(drawn: DataArray, u: float) -> Interval:
@@ -95,8 +112,14 @@ def unsettled(drawn: DataArray, u: float) -> Interval:
 
     It is the largest of all places.
     """
-    gap = drawn.sel(statistic="gap").values[:, between.stratum(10**SOON, 1e6)]
-    return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(gap))
+    places = between.stratum(10**SOON, 1e6)
+    gap = drawn.sel(statistic="gap").values[:, places]
+
+    def largest(mean: np.ndarray) -> np.ndarray:
+        distance = np.sqrt(mean).max(-1)
+        return distance / u
+
+    return bootstrap(largest, between.pairs(gap))
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -108,21 +131,24 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     edge = facts.x_unit
     # Without an interval: it asks whether u is rounding, which does not turn on which prompts were
     # drawn.
-    largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
+    squares = intact.sel(statistic="mean square").values
+    largest = float(np.sqrt(squares.max()))
     found: dict[str, Found] = {"scale": u / largest if largest else 0.0}
     if not u > ROUNDING * largest:
         return found
     onset = decades_to_level(curve, edge, boundary.LEVEL * u)
     reached = Interval(10**onset.value, 10**onset.low, 10**onset.high)
-    found |= {
-        "moves": Estimate.of("moves", _moves(curve, intact, edge, u), SD),
-        "reached": Estimate.of("reached", reached, EDGE),
-        "drift": Estimate.of("drift", _drift(results[context.beyond], drawn, u), SD),
-        "onset": onset,
-        "unsettled": unsettled(drawn, u),
-    }
+    moves = _moves(curve, intact, edge, u)
+    drift = _drift(results[context.beyond], drawn, u)
+    found["moves"] = Estimate.of("moves", moves, SD)
+    found["reached"] = Estimate.of("reached", reached, EDGE)
+    found["drift"] = Estimate.of("drift", drift, SD)
+    found["onset"] = onset
+    found["unsettled"] = unsettled(drawn, u)
     begins = predicted(results[far.certificate], edge)
-    return found if begins is None else {**found, "predicted onset": begins}
+    if begins is not None:
+        found["predicted onset"] = begins
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
@@ -131,30 +157,38 @@ def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     if not u > 0:
         return {}
     curve = results.control[boundary.approach_decades]
-    return {"onset": decades_to_level(curve, facts.x_unit, boundary.LEVEL * u)}
+    onset = decades_to_level(curve, facts.x_unit, boundary.LEVEL * u)
+    return {"onset": onset}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The places, how much contexts still differ further out, and both directions."""
     edge = facts.x_unit
+    last = power(1e6 * edge)
+    last_drawn = power(1e10 * edge)
     where = (
-        f"|x| = {0.1 * edge:g} .. {power(1e6 * edge)}, at fixed and at drawn places, and drawn "
-        f"ones to {power(1e10 * edge)}"
+        f"|x| = {0.1 * edge:g} .. {last}, at fixed and at drawn places, and drawn "
+        f"ones to {last_drawn}"
     )
-    scope = asked(facts, where, results[far.ends][0, 0].size)
+    n_contexts = results[far.ends][0, 0].size
+    scope = asked(facts, where, n_contexts)
     if "onset" not in found:
         return Remarks(scope=scope)
     u = output_unit.u(results)
-    table = results[boundary.boundary].to_dict("records")
-    values = {(row["direction"], row["quantity"]): row["value"] for row in table}
+    values = {}
+    for row in results[boundary.boundary].to_dict("records"):
+        values[row["direction"], row["quantity"]] = row["value"]
+    # A row for each direction, and the direction in which contexts differ more.
     rows = []
+    spreads = []
     for sign in boundary.SIGNS:
         shown = {name: values[sign, name] for name in SHOWN}
         rows.append({"direction": sign, **shown, OWN_SD: u})
-    spread = max(row["one decade out, spread"] for row in rows)
+        spreads.append(shown["one decade out, spread"])
+    differ = of(max(spreads) / u)
     return Remarks(
         scope=scope,
-        caveat=f"At 10 {EDGE} predictions still differ between contexts by {of(spread / u)} their "
+        caveat=f"At 10 {EDGE} predictions still differ between contexts by {differ} their "
         "standard deviation in distribution.",
         details=tuple(rows),
     )

@@ -31,7 +31,8 @@ from icl_interp.studies.limits.measurements.far import power
 USED = 0.5  # of the truth's spread: from there on f differs between contexts as it should
 TINY = float(np.finfo(float).tiny)
 # Far spread over that nearby: erased up to the first, not erased above the second.
-ERASED, KEPT = 0.05, 0.2
+ERASED = 0.05
+KEPT = 0.2
 FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
 AMPLITUDE = Condition(
     "amplitude",
@@ -41,7 +42,9 @@ AMPLITUDE = Condition(
     unit="times",
     scale="log",
 )
-_FAR, _BEYOND = between.stratum(1e4, 1e6), between.stratum(1e6, 1e10)  # drawn places
+# Drawn places.
+_FAR = between.stratum(1e4, 1e6)
+_BEYOND = between.stratum(1e6, 1e10)
 
 
 def parts(curve: DataArray) -> np.ndarray:
@@ -50,14 +53,22 @@ def parts(curve: DataArray) -> np.ndarray:
     Parts: the unit's mean less the mean of all, its square, and the variance over the unit's
     prompts.
     """
-    mean, within = curve.sel(statistic="mean").values, curve.sel(statistic="variance").values
-    mean = mean - mean.mean(0)
-    return np.stack([mean, mean**2, within], -1)
+    mean = curve.sel(statistic="mean").values
+    within = curve.sel(statistic="variance").values
+    centred = mean - mean.mean(0)
+    return np.stack([centred, centred**2, within], -1)
 
 
 def _variance(mean: np.ndarray) -> np.ndarray:
     """Variance over all prompts from `parts` averaged over units."""
-    return np.maximum(mean[..., 1] - mean[..., 0] ** 2, 0.0) + np.maximum(mean[..., 2], 0.0)
+    between_units = mean[..., 1] - mean[..., 0] ** 2
+    within = np.maximum(mean[..., 2], 0.0)
+    return np.maximum(between_units, 0.0) + within
+
+
+def _mean_variance(mean: np.ndarray) -> np.ndarray:
+    """`_variance`, the mean over queries."""
+    return _variance(mean).mean(-1)
 
 
 def standard_deviation(mean: np.ndarray) -> np.ndarray:
@@ -67,14 +78,17 @@ def standard_deviation(mean: np.ndarray) -> np.ndarray:
 
 def spread(curve: DataArray) -> np.ndarray:
     """Standard deviation of f over all prompts, at each x."""
-    return standard_deviation(parts(curve).mean(0))
+    mean = parts(curve).mean(0)
+    return standard_deviation(mean)
 
 
 def _of_ends(beyond: DataArray) -> np.ndarray:
     """`parts` of f at 1e9 units, both directions."""
     f = beyond.values[:, 2]  # (direction, unit, context)
-    mean = f.mean(-1) - f.mean((1, 2))[:, None]
-    return np.moveaxis(np.stack([mean, mean**2, f.var(-1)], -1), 0, 1)
+    of_all = f.mean((1, 2))
+    mean = f.mean(-1) - of_all[:, None]
+    found = np.stack([mean, mean**2, f.var(-1)], -1)
+    return np.moveaxis(found, 0, 1)
 
 
 def amplitude(far_out: np.ndarray, near: DataArray, drawn: np.ndarray | None = None) -> Interval:
@@ -87,11 +101,15 @@ def amplitude(far_out: np.ndarray, near: DataArray, drawn: np.ndarray | None = N
     """
     arrays = [far_out, parts(near)]
     if drawn is not None:
-        arrays = [between.pairs(array) for array in (*arrays, drawn)]
+        arrays = list(map(between.pairs, (*arrays, drawn)))
 
-    def ratio(a: np.ndarray, b: np.ndarray, *between: np.ndarray) -> np.ndarray:
-        largest = np.max([_variance(a).mean(-1), *(v.max(-1) for v in between)], axis=0)
-        return np.sqrt(largest / np.maximum(_variance(b).mean(-1), TINY))
+    def ratio(out: np.ndarray, inside: np.ndarray, *at_drawn: np.ndarray) -> np.ndarray:
+        variances = [_mean_variance(out)]
+        for variance in at_drawn:
+            variances.append(variance.max(-1))
+        largest = np.max(variances, axis=0)
+        nearby = np.maximum(_mean_variance(inside), TINY)
+        return np.sqrt(largest / nearby)
 
     return bootstrap(ratio, *arrays, positive=True)
 
@@ -106,11 +124,13 @@ def lasting(near: DataArray, drawn: np.ndarray) -> Interval:
         near: `far/in distribution`.
         drawn: variances at drawn places beyond the grid, `(unit, place)`.
     """
+    arrays = [between.pairs(parts(near)), between.pairs(drawn)]
 
     def ratio(inside: np.ndarray, beyond: np.ndarray) -> np.ndarray:
-        return np.sqrt(beyond.min(-1) / np.maximum(_variance(inside).mean(-1), TINY))
+        nearby = np.maximum(_mean_variance(inside), TINY)
+        return np.sqrt(beyond.min(-1) / nearby)
 
-    return bootstrap(ratio, *map(between.pairs, (parts(near), drawn)), positive=True)
+    return bootstrap(ratio, *arrays, positive=True)
 
 
 def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> float:
@@ -119,10 +139,12 @@ def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> flo
     The queries lie from 1e4 to 1e6. The number is the largest of the sample, so it has no error.
     """
     f = ends.values[:, 0]  # (direction, unit, context), at 1e4
-    known = np.abs(f - f.mean((1, 2), keepdims=True)).max()
-    between = drawn.sel(statistic="largest deviation").values[:, _FAR].max()
-    nearby = np.sqrt(np.square(spread(near)).mean())
-    return float(max(known, between) / nearby)
+    deviations = f - f.mean((1, 2), keepdims=True)
+    known = np.abs(deviations).max()
+    at_drawn = drawn.sel(statistic="largest deviation").values[:, _FAR]
+    squares = np.square(spread(near))
+    nearby = np.sqrt(squares.mean())
+    return float(max(known, at_drawn.max()) / nearby)
 
 
 def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
@@ -130,19 +152,29 @@ def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
 
     None where the spread has sunk into rounding.
     """
-    sd, size, xs = spread(curve), np.abs(curve.values[0]).mean(0), curve["x"].values / x_unit
-    keep = [np.flatnonzero((sign * xs > 0.9e3) & (sign * xs < 1.1e5)) for sign in (1, -1)]
-    keep = [at for at in keep if (sd[at] > ROUNDING * size[at]).all()]
-    if not keep:
+    sd = spread(curve)
+    size = np.abs(curve.values[0]).mean(0)
+    xs = curve["x"].values / x_unit
+    of_units = parts(curve)
+    logs_of_xs = []
+    arrays = []
+    for sign in (1, -1):
+        outwards = sign * xs
+        at = np.flatnonzero((outwards > 0.9e3) & (outwards < 1.1e5))
+        if (sd[at] > ROUNDING * size[at]).all():
+            logs_of_xs.append(np.log(np.abs(xs[at])))
+            arrays.append(of_units[:, at])
+    if not arrays:
         return None
 
     def slower(*means: np.ndarray) -> np.ndarray:
-        logs = [0.5 * np.log(np.maximum(_variance(m), TINY)) for m in means]
-        return np.max(
-            [slope(np.log(np.abs(xs[at])), y) for at, y in zip(keep, logs, strict=True)], axis=0
-        )
+        slopes = []
+        for log_xs, mean in zip(logs_of_xs, means, strict=True):
+            variance = np.maximum(_variance(mean), TINY)
+            slopes.append(slope(log_xs, 0.5 * np.log(variance)))
+        return np.max(slopes, axis=0)
 
-    return bootstrap(slower, *(parts(curve)[:, at] for at in keep))
+    return bootstrap(slower, *arrays)
 
 
 def told_by(info: DataArray, inputs: str) -> Interval:
@@ -150,9 +182,9 @@ def told_by(info: DataArray, inputs: str) -> Interval:
 
     Both directions count together. Where f does not vary it tells nothing.
     """
-    residual, total = (
-        info.sel(inputs=inputs, statistic=s).values.mean(0) for s in ("residual", "total")
-    )
+    told = info.sel(inputs=inputs)
+    residual = told.sel(statistic="residual").values.mean(0)
+    total = told.sel(statistic="total").values.mean(0)
     return bootstrap(partial(r_squared, empty=0.0), residual, total)
 
 
@@ -162,13 +194,15 @@ def share_of_truth(used: DataArray) -> Interval:
     It is 0 where all functions are one.
     """
     names = ("f", "f squared", "truth", "truth squared")
-    arrays = [used.sel(statistic=s).values[:, context.INNER] for s in names]
+    arrays = [used.sel(statistic=name).values[:, context.INNER] for name in names]
     size = used.sel(statistic="size").values[:, context.INNER].mean()
 
     def ratio(f: np.ndarray, ff: np.ndarray, t: np.ndarray, tt: np.ndarray) -> np.ndarray:
-        own, true = (np.maximum(b - a**2, 0.0).mean(-1) for a, b in ((f, ff), (t, tt)))
+        own = np.maximum(ff - f**2, 0.0).mean(-1)
+        true = np.maximum(tt - t**2, 0.0).mean(-1)
         known = true > ROUNDING**2 * size
-        return np.where(known, np.sqrt(own / np.where(known, true, 1.0)), 0.0)
+        share = own / np.where(known, true, 1.0)
+        return np.where(known, np.sqrt(share), 0.0)
 
     return bootstrap(ratio, *arrays)
 
@@ -176,22 +210,28 @@ def share_of_truth(used: DataArray) -> Interval:
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """How much f, which differs between contexts nearby, still differs far out."""
     near = results[far.in_distribution]
-    found: dict[str, Found] = {"R2": facts.learned, "used": share_of_truth(results[context.use])}
-    if not spread(near).max() > ROUNDING * np.abs(near.values[0]).max():
-        return {**found, "used": 0.0}
+    found: dict[str, Found] = {"R2": facts.learned}
+    found["used"] = share_of_truth(results[context.use])
+    rounding = ROUNDING * np.abs(near.values[0]).max()
+    if not spread(near).max() > rounding:
+        found["used"] = 0.0
+        return found
+    x_unit = facts.x_unit
     drawn = results[between.drawn]
-    found |= _far_spread(results[far.intact], near, results[context.beyond], facts.x_unit, drawn)
+    found |= _far_spread(results[far.intact], near, results[context.beyond], x_unit, drawn)
     found["largest"] = largest_deviation(results[far.ends], drawn, near)
-    onset = predicted(results[far.certificate], facts.x_unit)
-    return found if onset is None else {**found, "onset": onset}
+    onset = predicted(results[far.certificate], x_unit)
+    if onset is not None:
+        found["onset"] = onset
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The far spread of an untrained control, at known places."""
     near = results.control[far.in_distribution]
-    return _far_spread(
-        results.control[far.decades], near, results.control[context.beyond], facts.x_unit
-    )
+    curve = results.control[far.decades]
+    beyond = results.control[context.beyond]
+    return _far_spread(curve, near, beyond, facts.x_unit)
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -199,24 +239,27 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if "amplitude" not in found:
         return Remarks()
     x_unit = facts.x_unit
-    where = (
-        f"|x| = {power(ERASED_AT * x_unit)} and places drawn from there to {power(1e10 * x_unit)}"
-    )
-    info, null = (told_by(results[context.information], i) for i in ("coefficients", "permuted"))
-    falls = found.get("decay")
-    told = falls is not None and info.low > max(null.high, 0.0)
+    first = power(ERASED_AT * x_unit)
+    last = power(1e10 * x_unit)
+    where = f"|x| = {first} and places drawn from there to {last}"
+    n_contexts = results[far.ends][0, 0].size
+    info = told_by(results[context.information], "coefficients")
+    null = told_by(results[context.information], "permuted")
+    told = "decay" in found and info.low > max(null.high, 0.0)
+    tells = "still tells" if told else "does not tell"
     # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what
     # nears it must forget the context, whatever training made of the weights.
     supported = CRITERION.decide(found).verdict == SUPPORTED
     ends_there = supported and _at_plateaus(results[far.plateaus], results[far.in_distribution])
+    falls = found["decay"].value if "decay" in found else -math.inf
     return Remarks(
-        scope=asked(facts, where, results[far.ends][0, 0].size),
+        scope=asked(facts, where, n_contexts),
         by_algebra="it ends at values that the weights alone predict" if ends_there else "",
-        caveat=f"It {'still tells' if told else 'does not tell'} the function: coefficients "
+        caveat=f"It {tells} the function: coefficients "
         f"explain {_percent(info)} ({_percent(null)} shuffled).",
         causal=_swapped(results[context.use], x_unit),
         details=(
-            {"statistic": "slope of the spread", "value": falls.value if falls else -math.inf},
+            {"statistic": "slope of the spread", "value": falls},
             {"statistic": "information R2", **_ends(info)},
             {"statistic": "R2 with permuted coefficients", **_ends(null)},
         ),
@@ -224,14 +267,16 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 
 
 def _ends(found: Interval) -> dict[str, float]:
+    """An interval as columns of a row."""
     return {"value": found.value, "low": found.low, "high": found.high}
 
 
 def _swapped(used: DataArray, x_unit: float) -> dict[str, Any]:
     """What the context of another function changes, in distribution and far out."""
     moved = np.sqrt(used.sel(statistic="change").values.mean(0))
+    nearest_far = context.far_out(used, x_unit)[0]
     inner = moved[context.INNER].mean()
-    far_out = moved[context.far_out(used, x_unit)[0]].mean()
+    far_out = moved[nearest_far].mean()
     return {
         "intervention": "put the context of another function before the same query",
         "effect": float(far_out / inner) if inner > 0 else math.nan,
@@ -252,6 +297,7 @@ def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
 
 
 def _percent(share: Interval) -> str:
+    """A share in words, without a minus before 0."""
     return f"{round(100 * share.value) + 0:.0f} %"
 
 
@@ -267,23 +313,26 @@ def _far_spread(
     No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it
     does not is asked of it only. Without drawn places (of a control) the known ones alone.
     """
-    out = np.isclose(np.abs(curve["x"].values), ERASED_AT * x_unit)
+    sizes = np.abs(curve["x"].values)
+    out = np.isclose(sizes, ERASED_AT * x_unit)
     known = parts(curve)[:, out]
+    ends = _of_ends(beyond)
+    # What comes and goes may be gone at the known places, so drawn ones count where there are any.
+    found = {}
     if drawn is None:
-        found = {
-            "amplitude": amplitude(known, near),
-            "amplitude beyond": amplitude(_of_ends(beyond), near),
-        }
+        found["amplitude"] = amplitude(known, near)
+        found["amplitude beyond"] = amplitude(ends, near)
     else:
         places = drawn.sel(statistic="spread").values
-        found = {
-            "amplitude": amplitude(known, near, places[:, _FAR]),
-            "amplitude beyond": amplitude(_of_ends(beyond), near, places[:, _BEYOND]),
-        }
+        further = places[:, _BEYOND]
+        found["amplitude"] = amplitude(known, near, places[:, _FAR])
+        found["amplitude beyond"] = amplitude(ends, near, further)
         if Estimate.of("amplitude", found["amplitude"]).within(AMPLITUDE.contradicts):
-            found["lasting"] = lasting(near, places[:, _BEYOND])
+            found["lasting"] = lasting(near, further)
     falls = decay(curve, x_unit)
-    return found if falls is None else {**found, "decay": falls}
+    if falls is not None:
+        found["decay"] = falls
+    return found
 
 
 CRITERION = Criterion(

@@ -57,15 +57,20 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
         return FAMILIES[name].moments(degree)
     low, high = DOMAINS[cast(FunctionName, name)]
     nodes, weights = np.polynomial.legendre.leggauss(32)
-    u = np.concatenate([(nodes - 1) / 2, (nodes + 1) / 2])  # over [-1, 1]
+    # Nodes over [-1, 1], and over the domain.
+    u = np.concatenate([(nodes - 1) / 2, (nodes + 1) / 2])
     weight = np.concatenate([weights, weights]) / 4
-    f = CONTINUOUS[name](torch.from_numpy((low + high) / 2 + (high - low) / 2 * u)).numpy()
-    basis = np.polynomial.legendre.legvander(u, degree) * np.sqrt(
-        2 * np.arange(degree + 1) + 1
-    )  # orthonormal
+    x = (low + high) / 2 + (high - low) / 2 * u
+    f = CONTINUOUS[name](torch.from_numpy(x)).numpy()
+    # The Legendre polynomials times their norm are orthonormal.
+    norm = np.sqrt(2 * np.arange(degree + 1) + 1)
+    basis = np.polynomial.legendre.legvander(u, degree) * norm
     coefficients = (weight * f) @ basis
-    variance = float(weight @ (f - coefficients[0]) ** 2)
-    return variance, float(weight @ (f - basis @ coefficients) ** 2) / variance
+    deviation = f - coefficients[0]
+    variance = float(weight @ deviation**2)
+    residual = f - basis @ coefficients
+    unexplained = float(weight @ residual**2)
+    return variance, unexplained / variance
 
 
 def shares(
@@ -75,19 +80,30 @@ def shares(
 
     `predictor` names the one whose predictions leave these shares unexplained.
     """
-    degree, names = polynomial_in(facts).max_degree, list(result.indexes["function"])
-    constants = {name: variance_and_floor(name, degree) for name in names}
-    each = [
-        result.sel(predictor=predictor, function=name).values / constants[name][0] for name in names
-    ]
-    return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
+    degree = polynomial_in(facts).max_degree
+    names = list(result.indexes["function"])
+    each = []
+    floors = {}
+    for name in names:
+        variance, floor = variance_and_floor(name, degree)
+        errors = result.sel(predictor=predictor, function=name).values
+        each.append(errors / variance)
+        floors[name] = floor
+    return names, np.stack(each, -1), floors
 
 
 def _judged(names: list[str], floors: dict[str, float]) -> dict[str, list[int]]:
     """By quantity, the places of functions that polynomials of the model's degree approximate."""
-    near = [i for i, name in enumerate(names) if floors[name] <= LOW]
-    named = [i for i in near if names[i] not in FAMILIES]
-    return {"worst": named, "drawn": [i for i in near if i not in named]}
+    named = []
+    drawn = []
+    for place, name in enumerate(names):
+        if not floors[name] <= LOW:
+            continue
+        if name in FAMILIES:
+            drawn.append(place)
+        else:
+            named.append(place)
+    return {"worst": named, "drawn": drawn}
 
 
 def _worst(left: np.ndarray, keep: list[int]) -> Interval:
@@ -113,26 +129,32 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     names, left, floors = shares(facts, results[continuous], "model")
     _, best, _ = shares(facts, results[continuous], "least squares")
     judged = _judged(names, floors)
+    places = [*judged["worst"], *judged["drawn"]]
+    # A row for each function.
     rows = []
     for i, name in enumerate(names):
-        each = bootstrap(lambda mean: mean, left[:, i])
-        rows.append(
-            {
-                "class": PRINTED[name],
-                "predictor": "model",
-                "unexplained": each.value,
-                "low": each.low,
-                "high": each.high,
-                "least squares of its degree": float(best[:, i].mean()),
-                "best polynomial of its degree": floors[name],
-                "judged": any(i in keep for keep in judged.values()),
-            }
-        )
-    worst = [rows[max(keep, key=lambda i: left[:, i].mean())] for keep in judged.values()]
+        share = bootstrap(lambda mean: mean, left[:, i])
+        row = {
+            "class": PRINTED[name],
+            "predictor": "model",
+            "unexplained": share.value,
+            "low": share.low,
+            "high": share.high,
+            "least squares of its degree": float(best[:, i].mean()),
+            "best polynomial of its degree": floors[name],
+            "judged": i in places,
+        }
+        rows.append(row)
+    # Of either kind the function that is followed worst.
+    worst = []
+    for keep in judged.values():
+        place = max(keep, key=lambda i: left[:, i].mean())
+        worst.append(rows[place])
+    degree = polynomial_in(facts).max_degree
     return Remarks(
         scope="these weights, these functions (of amplitude about 1): exp, sin, ln(1+x) and |x|, "
         "and random ones that are as smooth or have one kink",
-        caveat=_caveat(polynomial_in(facts).max_degree, rows, worst),
+        caveat=_caveat(degree, rows, worst),
         details=tuple(rows),
     )
 
@@ -145,21 +167,26 @@ def _caveat(degree: int, rows: list[dict[str, Any]], worst: list[dict[str, Any]]
             f"Not judged: {' and '.join(out)}, because no polynomial of degree {degree} comes near."
         )
     first, second = worst
-    beside = [natural(row["least squares of its degree"], SHARE) for row in worst]
+    left = natural(first["least squares of its degree"], SHARE)
+    left_of_second = natural(second["least squares of its degree"], SHARE)
     return (
         f"The worst are {first['class']} and {second['class']}; least squares leaves "
-        f"{' and '.join(beside)}."
+        f"{left} and {left_of_second}."
     )
 
 
 def _out_of_reach(facts: Facts) -> str | None:
+    """Why the claim cannot be asked: no function of it is near a polynomial of the degree."""
     reason = needs_polynomials(facts)
     if reason:
         return reason
-    names = within(polynomial_in(facts).inputs.interval)
-    degree = polynomial_in(facts).max_degree
-    if any(variance_and_floor(name, degree)[1] <= LOW for name in names):
-        return None
+    polynomial = polynomial_in(facts)
+    names = within(polynomial.inputs.interval)
+    degree = polynomial.max_degree
+    for name in names:
+        _, floor = variance_and_floor(name, degree)
+        if floor <= LOW:
+            return None
     if not names:
         return (
             "The claim is about functions on [0, 1]; this model's inputs do not cover that "

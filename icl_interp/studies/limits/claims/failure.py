@@ -38,14 +38,16 @@ DECIDING = ("query x 10", "query x 1000")
 FURTHEST = ("query x 1000", "drawn about x 1000")
 FAR_X = QUERIES["query x 1000"]
 # Shares of the failure whose removal supports, from the first on, or contradicts.
-MOST, LITTLE = 0.5, 0.2
+MOST = 0.5
+LITTLE = 0.2
 FAILS = 0.5  # error over that of the best guess without the prompt, from which a model fails
 # The same in distribution with frozen norms, and phi of the control: both at most. The control was
 # asked to stay within 0.05 at first. But what it has to rule out is that freezing anything of that
 # size carries phi across the zone between LITTLE and MOST, and up to 0.1 either way cannot:
 # 0.2 + 0.1 < 0.5 - 0.1. At 0.05 a model whose phi is below 0 at every scale, and whose control
 # moves by 0.053, was left open in every sample.
-COST, IDLE = 0.1, 0.1
+COST = 0.1
+IDLE = 0.1
 
 
 def _per_unit(errors: DataArray, arm: str, place: str, as_at: str = "") -> np.ndarray:
@@ -54,13 +56,21 @@ def _per_unit(errors: DataArray, arm: str, place: str, as_at: str = "") -> np.nd
     The units of a pair share a drawn place. `as_at` tells the place where it is not `place`.
     """
     values = errors.sel(arm=arm, place=place).values
-    return between.pairs(values) if (as_at or place) in DRAWN else values
+    if (as_at or place) in DRAWN:
+        return between.pairs(values)
+    return values
 
 
 def relative_error(errors: DataArray, arm: str, place: str) -> Interval:
     """Squared error over that of the mean of the distribution of functions."""
-    arrays = (_per_unit(errors, a, place) for a in (arm, "law mean"))
-    return bootstrap(lambda e, law: e / law, *arrays, positive=True)
+    error = _per_unit(errors, arm, place)
+    law = _per_unit(errors, "law mean", place)
+    return bootstrap(_ratio, error, law, positive=True)
+
+
+def _ratio(error: np.ndarray, law: np.ndarray) -> np.ndarray:
+    """An error over that of the guess."""
+    return error / law
 
 
 def removed(errors: DataArray, arm: str, place: str) -> Interval:
@@ -77,18 +87,28 @@ def removed(errors: DataArray, arm: str, place: str) -> Interval:
         near: np.ndarray,
         near_law: np.ndarray,
     ) -> np.ndarray:
-        return (intact - frozen) / (intact - law * near / near_law)
+        gone = intact - frozen
+        failure = intact - law * near / near_law
+        return gone / failure
 
-    arrays = [_per_unit(errors, a, place) for a in ("intact", arm, "law mean")]
-    arrays += [_per_unit(errors, a, NEAR, place) for a in ("intact", "law mean")]
+    arrays = []
+    for which in ("intact", arm, "law mean"):
+        arrays.append(_per_unit(errors, which, place))
+    for which in ("intact", "law mean"):
+        arrays.append(_per_unit(errors, which, NEAR, place))
     return bootstrap(phi, *arrays)
 
 
 def _cost(errors: DataArray) -> Interval:
     """The relative error in distribution with norms frozen, at the scale at which it is largest."""
-    frozen = np.stack([errors.sel(arm=arm, place=NEAR).values for arm in SCALES], -1)
-    law = errors.sel(arm="law mean", place=NEAR).values
-    return bootstrap(lambda e, guess: e.max(-1) / guess, frozen, law, positive=True)
+    near = errors.sel(place=NEAR)
+    frozen = np.stack([near.sel(arm=arm).values for arm in SCALES], -1)
+    law = near.sel(arm="law mean").values
+
+    def largest(error: np.ndarray, guess: np.ndarray) -> np.ndarray:
+        return error.max(-1) / guess
+
+    return bootstrap(largest, frozen, law, positive=True)
 
 
 @dataclass(frozen=True)
@@ -109,8 +129,11 @@ class Place:
         Where the context is unusual nothing of the freeze's size is a control intervention.
         """
         phi = {arm: removed(errors, arm, place) for arm in SCALES}
-        control_intervention = None if place in FUNCTIONS else removed(errors, "sham", place)
-        return cls(phi, relative_error(errors, "intact", place), control_intervention)
+        error = relative_error(errors, "intact", place)
+        control_intervention = None
+        if place not in FUNCTIONS:
+            control_intervention = removed(errors, "sham", place)
+        return cls(phi, error, control_intervention)
 
 
 def quantities(places: Sequence[Place], cost: Interval) -> dict[str, Estimate]:
@@ -119,17 +142,22 @@ def quantities(places: Sequence[Place], cost: Interval) -> dict[str, Estimate]:
     Phi's own value is that of the last place at the mean scale; e and the control intervention have
     that of the worst place.
     """
-    phi = [phi for place in reversed(places) for phi in place.phi.values()]
-    fails = sorted((place.error for place in places), key=lambda e: e.low)
-    control_intervention = sorted(
-        (place.control_intervention for place in places if place.control_intervention),
-        key=lambda e: -abs(e.value),
-    )
-    found = {
-        "phi": Estimate.spanning("phi", phi),
-        "fails": Estimate.spanning("fails", fails),
-        "cost": Estimate.of("cost", cost),
-    }
+    phi: list[Interval] = []
+    for place in reversed(places):
+        phi += place.phi.values()
+    fails = []
+    control_intervention = []
+    for place in places:
+        fails.append(place.error)
+        if place.control_intervention:
+            control_intervention.append(place.control_intervention)
+    # The first of each is the one whose value is told.
+    fails.sort(key=lambda error: error.low)
+    control_intervention.sort(key=lambda effect: -abs(effect.value))
+    found = {}
+    found["phi"] = Estimate.spanning("phi", phi)
+    found["fails"] = Estimate.spanning("fails", fails)
+    found["cost"] = Estimate.of("cost", cost)
     if control_intervention:
         found["sham"] = Estimate.spanning("sham", control_intervention)
     return found
@@ -143,15 +171,14 @@ def _row(errors: DataArray, name: str, cost: Interval) -> dict[str, Any]:
     place = Place.of(errors, name)
     asked = quantities((place,), cost)
     decision = CRITERION.decide(asked)
-    row: dict[str, Any] = {
-        "place": name,
-        "answer": decision.verdict,
-        "because": decision.failed or "",
-        "phi, lowest": asked["phi"].low,
-        "phi, highest": asked["phi"].high,
-        "error": place.error.value,
-        **({"sham": place.control_intervention.value} if place.control_intervention else {}),
-    }
+    row: dict[str, Any] = {"place": name}
+    row["answer"] = decision.verdict
+    row["because"] = decision.failed or ""
+    row["phi, lowest"] = asked["phi"].low
+    row["phi, highest"] = asked["phi"].high
+    row["error"] = place.error.value
+    if place.control_intervention:
+        row["sham"] = place.control_intervention.value
     mean = errors.sel(place=name).mean("unit")
     law = mean.sel(arm="law mean")
     for arm, phi in place.phi.items():
@@ -170,7 +197,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """How much of the failure is gone once the norms are frozen: the paper's central inference."""
     errors = results[failure]
     places = [Place.of(errors, name) for name in (*DRAWN, *DECIDING)]
-    return {**quantities(places, _cost(errors)), "learned": facts.learned}
+    found: dict[str, Found] = dict(quantities(places, _cost(errors)))
+    found["learned"] = facts.learned
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
@@ -179,7 +208,8 @@ def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     Its error in distribution counts as 0, because it has learned nothing.
     """
     arms = results.control[far.norm_arms]
-    intact, frozen = (_at(arms.sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen"))
+    intact = _at(arms.sel(arm="intact"), facts.x_unit)
+    frozen = _at(arms.sel(arm="frozen"), facts.x_unit)
     return {"phi": bootstrap(lambda e, f: (e - f) / e, intact, frozen)}
 
 
@@ -188,23 +218,30 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     errors = results[failure]
     cost = _cost(errors)
     rows = {name: _row(errors, name, cost) for name in (*QUERIES, *DRAWN, *FUNCTIONS)}
-    near, out = (rows[place] for place in DECIDING)
-    frozen = [row[f"error, {arm}"] for row in (near, out) for arm in SCALES]
-    first, last = (power(QUERIES[place] * facts.x_unit) for place in DECIDING)
+    near = rows[DECIDING[0]]
+    out = rows[DECIDING[1]]
+    frozen = []
+    for arm in SCALES:
+        frozen.append(near[f"error, {arm}"])
+        frozen.append(out[f"error, {arm}"])
+    # The places in words.
+    first = power(QUERIES[DECIDING[0]] * facts.x_unit)
+    last = power(QUERIES[DECIDING[1]] * facts.x_unit)
     where = f"|x| = {first}, {last} and places drawn near these"
     furthest = f"{DECIDING[-1].removeprefix('query x ')} {EDGE}"
     sized = follows_from_sizes(errors)
-    relative = {
-        "intact": out["error"],
-        "frozen": out["error, mean"],
-        "context-free": out["error, context-free"],
-    }
+    # Errors far out over that of the best guess without the prompt.
+    relative = {}
+    relative["intact"] = out["error"]
+    relative["frozen"] = out["error, mean"]
+    relative["context-free"] = out["error, context-free"]
     if results[far.matched].sizes["unit"]:
         guess = results[far.norm_arms].sel(arm="law mean")
         without = far_ratio(results[far.matched], guess, facts.x_unit)
         relative["trained without"] = without.value
+    n_contexts = 2 * errors.sizes["unit"]
     return Remarks(
-        scope=asked(facts, where, 2 * errors.sizes["unit"]),
+        scope=asked(facts, where, n_contexts),
         by_algebra=f"at {furthest} the truth outgrows whatever the model says" if sized else "",
         caveat=f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of "
         f"the best guess without the prompt, and with frozen norms {min(frozen):.3g} to "
@@ -231,11 +268,12 @@ def follows_from_sizes(errors: DataArray) -> bool:
     """
     for place in FURTHEST:
         mean = errors.sel(place=place).mean("unit")
-        intact, frozen = (
-            float(np.sqrt(mean.sel(arm=a) / mean.sel(arm="law mean")))
-            for a in ("size", "size, frozen")
-        )
-        if (1 + intact) ** 2 - (1 - min(frozen, 1.0)) ** 2 > LITTLE * FAILS:
+        law = mean.sel(arm="law mean")
+        intact = float(np.sqrt(mean.sel(arm="size") / law))
+        frozen = float(np.sqrt(mean.sel(arm="size, frozen") / law))
+        highest = (1 + intact) ** 2
+        lowest = (1 - min(frozen, 1.0)) ** 2
+        if highest - lowest > LITTLE * FAILS:
             return False
     return True
 
@@ -243,12 +281,16 @@ def follows_from_sizes(errors: DataArray) -> bool:
 def _at(curve: DataArray, x_unit: float) -> np.ndarray:
     """Squared error of each unit at |x| = FAR_X units, the mean of both directions."""
     values = curve.sel(statistic="squared error").values
-    return values[:, np.isclose(np.abs(curve["x"].values), FAR_X * x_unit)].mean(-1)
+    sizes = np.abs(curve["x"].values)
+    at = np.isclose(sizes, FAR_X * x_unit)
+    return values[:, at].mean(-1)
 
 
 def far_ratio(curve: DataArray, other: DataArray, x_unit: float) -> Interval:
     """The squared error at |x| = FAR_X units over that of another arm (`far/norm arms`)."""
-    return bootstrap(lambda e, law: e / law, _at(curve, x_unit), _at(other, x_unit), positive=True)
+    error = _at(curve, x_unit)
+    of_other = _at(other, x_unit)
+    return bootstrap(_ratio, error, of_other, positive=True)
 
 
 CRITERION = Criterion(

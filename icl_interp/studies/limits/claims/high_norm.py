@@ -32,6 +32,10 @@ HELP = 0.5  # the same ratio, below which they help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
 # Strata of drawn far queries.
 DRAWN_AT = ((1e4, 10**4.5), (10**4.5, 1e5), (1e5, 10**5.5), (10**5.5, 1e6))
+
+
+# Below this a denominator is rounding.
+LEAST = 1e-300
 # Centred r2 from which a far prediction still tells the truth, however small its size.
 DECODABLE = 0.5
 
@@ -51,25 +55,44 @@ def relative_error(
             every draw.
         drawn: `far/drawn`, whose strata from 1e4 to 1e6 are further groups.
     """
-    names = ("squared error", "law's mean", "context-free", "size")
-    parts = [
-        np.stack([used.sel(statistic=s).values[:, at].mean(-1) for s in names], -1) for at in groups
-    ]
+    error = _values(used, "squared error")
+    law = _values(used, "law's mean")
+    context_free = _values(used, "context-free")
+    size = _values(used, "size")
+    parts = [_means_at(at, error, law, context_free, size) for at in groups]
     if drawn is not None:
-        error, law = (drawn.sel(statistic=s).values for s in ("squared error", "law's mean"))
-        parts += [
-            np.stack([v[:, at].mean(-1) for v in (error, law, law, law)], -1)
-            for at in _drawn_groups()
-        ]
-        parts = [between.pairs(part) for part in parts]
+        error = _values(drawn, "squared error")
+        law = _values(drawn, "law's mean")
+        # The law's mean is the only guess here, so it also stands for the others.
+        for at in _drawn_groups():
+            parts.append(_means_at(at, error, law, law, law))
+        parts = list(map(between.pairs, parts))
+    return bootstrap(_smallest_ratio, *parts, positive=True)
 
-    def smallest(*means: np.ndarray) -> np.ndarray:
+
+def _values(measured: DataArray, statistic: str) -> np.ndarray:
+    """The numbers of one statistic: (unit, place)."""
+    return measured.sel(statistic=statistic).values
+
+
+def _means_at(at: np.ndarray, *values: np.ndarray) -> np.ndarray:
+    """Means of several quantities over a group of places: (unit, quantity)."""
+    means = [each[:, at].mean(-1) for each in values]
+    return np.stack(means, -1)
+
+
+def _smallest_ratio(*means: np.ndarray) -> np.ndarray:
+    """Error over that of the better guess, in the group of `relative_error` where it is least."""
+    ratios = []
+    for mean in means:
+        error = mean[..., 0]
+        guess = mean[..., 1:3].min(-1)
         # Where all functions are one the law's mean is exact up to rounding, and the ratio is
         # large, not 0 / 0.
-        guesses = [np.maximum(m[..., 1:3].min(-1), 1e-24 * m[..., 3] + 1e-200) for m in means]
-        return np.min([m[..., 0] / guess for m, guess in zip(means, guesses, strict=True)], axis=0)
-
-    return bootstrap(smallest, *parts, positive=True)
+        rounding = 1e-24 * mean[..., 3] + 1e-200
+        ratio = error / np.maximum(guess, rounding)
+        ratios.append(ratio)
+    return np.min(ratios, axis=0)
 
 
 def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -> bool:
@@ -80,16 +103,25 @@ def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -
     mean (the triangle inequality).
     """
     known = used.sel(statistic=["f less law's mean", "law's mean"]).values.mean(1)
-    between = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
-    sizes = [known[:, at].mean(-1) for at in groups] + [
-        between[:, at].mean(-1) for at in _drawn_groups()
-    ]
-    return all(f <= (1 - np.sqrt(NO_HELP)) ** 2 * law for f, law in sizes)
+    others = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
+    largest_share = (1 - np.sqrt(NO_HELP)) ** 2
+    places = [(known, at) for at in groups]
+    places += [(others, at) for at in _drawn_groups()]
+    for sizes, at in places:
+        f, law = sizes[:, at].mean(-1)
+        if not f <= largest_share * law:
+            return False
+    return True
 
 
 def _drawn_groups() -> list[np.ndarray]:
     """The drawn places of each stratum of `DRAWN_AT`, in both directions."""
-    return [np.concatenate([between.stratum(*ends, sign) for sign in (-1, 1)]) for ends in DRAWN_AT]
+    groups = []
+    for low, high in DRAWN_AT:
+        left = between.stratum(low, high, -1)
+        right = between.stratum(low, high, 1)
+        groups.append(np.concatenate([left, right]))
+    return groups
 
 
 def decodable(used: DataArray, at: np.ndarray) -> Interval:
@@ -98,27 +130,36 @@ def decodable(used: DataArray, at: np.ndarray) -> Interval:
     It is 0 where the spread of f is rounding.
     """
     names = ("f", "truth", "f squared", "truth squared", "product")
-    parts = [used.sel(statistic=s).values[:, at] for s in names]
-    size = used.sel(statistic="f size").values[:, at].mean(0)
-    told = parts[2].mean(0) > ROUNDING**2 * size
+    parts = [_values(used, name)[:, at] for name in names]
+    f_squared = parts[2].mean(0)
+    size = _values(used, "f size")[:, at].mean(0)
+    told = f_squared > ROUNDING**2 * size
 
     def squared(
         f: np.ndarray, t: np.ndarray, ff: np.ndarray, tt: np.ndarray, ft: np.ndarray
     ) -> np.ndarray:
-        variances = np.maximum(ff - f**2, 0.0) * np.maximum(tt - t**2, 0.0)
-        return np.where(
-            told & (variances > 0), (ft - f * t) ** 2 / np.maximum(variances, 1e-300), 0.0
-        ).mean(-1)
+        f_variance = ff - f**2
+        t_variance = tt - t**2
+        variances = np.maximum(f_variance, 0.0) * np.maximum(t_variance, 0.0)
+        covariance = ft - f * t
+        correlation = covariance**2 / np.maximum(variances, LEAST)
+        varies = told & (variances > 0)
+        found = np.where(varies, correlation, 0.0)
+        return found.mean(-1)
 
     return bootstrap(squared, *parts)
 
 
 def swapped(used: DataArray, at: np.ndarray) -> Interval:
     """Error with the contexts of another unit over the error with a prompt's own."""
-    own, other = (
-        used.sel(statistic=s).values[:, at].mean(-1) for s in ("squared error", "swapped")
-    )
-    return bootstrap(lambda a, b: b / np.maximum(a, 1e-200), own, other, positive=True)
+    own = _values(used, "squared error")[:, at]
+    other = _values(used, "swapped")[:, at]
+    return bootstrap(_times, own.mean(-1), other.mean(-1), positive=True)
+
+
+def _times(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How many times the other error is as large as the own."""
+    return other / np.maximum(own, 1e-200)
 
 
 def arm_rows(curve: DataArray, u: float) -> list[dict[str, Any]]:
@@ -131,42 +172,53 @@ def arm_rows(curve: DataArray, u: float) -> list[dict[str, Any]]:
 
 
 def _arm_row(curve: DataArray, u: float) -> dict[str, Any]:
+    """One row of `arm_rows`."""
     scales = curve["scale"].values
-    f, truth, mean = (curve.sel(curve=who).values for who in ("model", "truth", "law's mean"))
     # (unit, query, scale) each
-    size = np.square(f).mean((0, 1))
-    spread = np.sqrt(np.square(f - f.mean(0)).mean((0, 1))) / (u or 1.0)
-    guessed = np.maximum(np.square(mean - truth).mean((0, 1)), 1e-300)
-    error = np.square(f - truth).mean((0, 1)) / guessed
-    last = 0.5 * np.log(np.maximum(size[-2:], 1e-300))
-    exponent = float(slope(np.log(scales[-2:]), last))
-    row = {
-        "arm": str(curve["arm"].item()),
-        "growth exponent": exponent,
-        "bounded": exponent <= BOUNDED,
-    }
+    f = curve.sel(curve="model").values
+    truth = curve.sel(curve="truth").values
+    mean = curve.sel(curve="law's mean").values
+    size = _mean_square(f)
+    deviation = f - f.mean(0)
+    spread = np.sqrt(_mean_square(deviation)) / (u or 1.0)
+    guessed = _mean_square(mean - truth)
+    missed = _mean_square(f - truth)
+    error = missed / np.maximum(guessed, LEAST)
+    last_sizes = np.maximum(size[-2:], LEAST)
+    last_scales = np.log(scales[-2:])
+    exponent = float(slope(last_scales, 0.5 * np.log(last_sizes)))
+    row = {}
+    row["arm"] = str(curve["arm"].item())
+    row["growth exponent"] = exponent
+    row["bounded"] = exponent <= BOUNDED
     for scale in (1.0, 1e4, 1e6):
-        k = int(np.argmin(np.abs(scales - scale)))
-        row[f"spread at {scale:.0e}"] = float(spread[k])
-        row[f"error at {scale:.0e}"] = float(error[k])
+        distances = np.abs(scales - scale)
+        nearest = int(np.argmin(distances))
+        row[f"spread at {scale:.0e}"] = float(spread[nearest])
+        row[f"error at {scale:.0e}"] = float(error[nearest])
     return row
+
+
+def _mean_square(values: np.ndarray) -> np.ndarray:
+    """Over units and queries: (scale)."""
+    return np.square(values).mean((0, 1))
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """Errors over those of the best guess without the prompt, in distribution and far from it."""
     used = results[context.use]
+    drawn = results[between.drawn]
     far_out = context.far_out(used, facts.x_unit)
-    return {
-        "R2": facts.learned,
-        "near": relative_error(used, context.INNER),
-        "error": relative_error(used, *far_out, drawn=results[between.drawn]),
-    }
+    near = relative_error(used, context.INNER)
+    far_error = relative_error(used, *far_out, drawn=drawn)
+    return {"R2": facts.learned, "near": near, "error": far_error}
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The error of an untrained control, at known places."""
     used = results.control[context.use]
-    return {"error": relative_error(used, *context.far_out(used, facts.x_unit))}
+    far_out = context.far_out(used, facts.x_unit)
+    return {"error": relative_error(used, *far_out)}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -174,25 +226,29 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     used = results[context.use]
     far_out = context.far_out(used, facts.x_unit)
     everywhere = np.concatenate(far_out)
+    # Where queries lie, and what is left of the truth there.
     first, last, further = (power(x * facts.x_unit) for x in (*HIGH, 1e6))
     where = f"|x| = {first}, {last} and places drawn up to {further}"
+    n_units = results[far.ends][0, 0].size
     sized = follows_from_sizes(used, results[between.drawn], *far_out)
     r2 = decodable(used, everywhere)
     can = "can" if r2.low > DECODABLE else "cannot clearly"
     swap = swapped(used, everywhere).value
+    swap_near = swapped(used, context.INNER).value
+    u = output_unit.u(results)
     return Remarks(
-        scope=asked(facts, where, results[far.ends][0, 0].size),
+        scope=asked(facts, where, n_units),
         by_algebra="it is too small beside a truth that grows" if sized else "",
         caveat=f"The truth {can} be read from these predictions: across prompts the squared "
         f"correlation of the two is {r2.value:.2f}.",
         causal={
             "intervention": "put the context of another function before the same query",
             "effect": swap,
-            "error swapped / own, in distribution": swapped(used, context.INNER).value,
+            "error swapped / own, in distribution": swap_near,
             "error swapped / own, far out": swap,
             "centred r2 of f and the truth, far out": [r2.low, r2.value, r2.high],
         },
-        details=tuple(arm_rows(results[boundary.arms], output_unit.u(results))),
+        details=tuple(arm_rows(results[boundary.arms], u)),
     )
 
 

@@ -33,7 +33,9 @@ from icl_interp.studies.limits.measurements.seeds import LEAST, NOWHERE, TRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
 
 SEEDS = 5  # of each kind that a claim asks for, so that more than one order of the runs decides
-SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
+# Times: a fifth less, and a fifth more.
+SMALLER = 0.8
+LARGER = 1.2
 # Times the median: up to this error rates count as those of runs that were trained equally well.
 ALIKE = 2.0
 SCOPE = "these kinds of training, this task"
@@ -73,21 +75,33 @@ class Arm:
             learned: leave out runs that have not learned their task.
         """
         mine = [row for row in rows_in(table) if row["arm"] == name]
-        every = [row for row in mine if row["weights are"] == TRAINED]
-        short = [row for row in every if learned and row[RATE] >= 1 - LEARNED_R2]
+        every = []
+        fresh = []
+        for row in mine:
+            if row["weights are"] == TRAINED:
+                every.append(row)
+            elif row["weights are"] == UNTRAINED:
+                fresh.append(row)
         # Where nothing is measured, because nothing could be decided, all runs are only counted.
         measured = any(row["numbers"] != NOWHERE for row in every)
-        absent = [
-            row for row in every if measured and row["numbers"] == NOWHERE and row not in short
-        ]
+        runs = []
+        short = []
+        absent = []
+        for row in every:
+            if learned and row[RATE] >= 1 - LEARNED_R2:
+                short.append(f"{row['run']} (R2 {1 - row[RATE]:.2g})")
+            elif measured and row["numbers"] == NOWHERE:
+                absent.append(str(row["run"]))
+            else:
+                runs.append(row)
         return cls(
-            name,
-            mine[0]["recipe"] if mine else "",
-            tuple(row for row in every if row not in short and row not in absent),
-            tuple(row for row in mine if row["weights are"] == UNTRAINED),
-            tuple(f"{row['run']} (R2 {1 - row[RATE]:.2g})" for row in short),
-            tuple(str(row["run"]) for row in absent),
-            bool(mine and mine[0]["training"]),
+            name=name,
+            recipe=mine[0]["recipe"] if mine else "",
+            runs=tuple(runs),
+            fresh=tuple(fresh),
+            out=tuple(short),
+            unmeasured=tuple(absent),
+            known=bool(mine and mine[0]["training"]),
         )
 
     def __len__(self) -> int:
@@ -104,16 +118,19 @@ class Arm:
 
     def numbers(self, column: str, fresh: bool = False) -> Float[np.ndarray, " run"]:
         """The numbers of all runs, or of the untrained ones."""
-        return np.array(
-            [float(row.get(column, np.nan)) for row in (self.fresh if fresh else self.runs)]
-        )
+        rows = self.fresh if fresh else self.runs
+        return np.array([float(row.get(column, np.nan)) for row in rows])
 
     def without_logarithm(self, columns: Sequence[str]) -> int:
         """How many runs have a number, in any of these columns, of which there is no logarithm."""
-        return sum(not _has_logarithm(row, columns) for row in self.runs)
+        without = 0
+        for row in self.runs:
+            without += not _has_logarithm(row, columns)
+        return without
 
 
 def _has_logarithm(row: Row, columns: Sequence[str]) -> bool:
+    """Whether all of these numbers are there, positive and finite."""
     return all(0 < row.get(column, np.nan) < INF for column in columns)
 
 
@@ -127,11 +144,13 @@ def times(top: Arm, bottom: Arm, column: str, fresh: bool = False) -> Interval:
 
 def untrained(arms: Sequence[Arm], columns: Sequence[str]) -> list[Arm] | None:
     """The same arms with untrained models whose numbers have logarithms; None if one has none."""
-    fit = [
-        replace(arm, fresh=tuple(row for row in arm.fresh if _has_logarithm(row, columns)))
-        for arm in arms
-    ]
-    return fit if all(arm.fresh for arm in fit) else None
+    fit = []
+    for arm in arms:
+        fresh = tuple(row for row in arm.fresh if _has_logarithm(row, columns))
+        if not fresh:
+            return None
+        fit.append(replace(arm, fresh=fresh))
+    return fit
 
 
 def fewest(arms: Sequence[Arm]) -> int:
@@ -199,18 +218,29 @@ def prepared(
         least: seeds that an arm needs.
     """
     unknown = sum(not arm.known for arm in arms if arm.runs)
-    found: dict[str, Found] = {"training unknown": unknown, "seeds": fewest(arms)}
-    if unknown or fewest(arms) < least:
+    n_seeds = fewest(arms)
+    found: dict[str, Found] = {"training unknown": unknown, "seeds": n_seeds}
+    if unknown or n_seeds < least:
         return found
-    blank = sum(arm.without_logarithm((RATE, *columns)) for arm in arms)
+    blank = 0
+    for arm in arms:
+        blank += arm.without_logarithm((RATE, *columns))
     found["no number"] = blank
     if blank:
         return found
-    rates = [np.log(arm.numbers(RATE)) for arm in arms]
-    groups = rates if apart else [np.concatenate(rates)]
-    farthest = max(float(np.abs(group - np.median(group)).max()) for group in groups)
-    found["equally well"] = np.exp(farthest)
-    found["trainings"] = len({row["training"] for arm in arms for row in arm.runs})
+    # How far the run that is farthest off lies from its median.
+    groups = [np.log(arm.numbers(RATE)) for arm in arms]
+    if not apart:
+        groups = [np.concatenate(groups)]
+    distances = []
+    for group in groups:
+        from_median = np.abs(group - np.median(group))
+        distances.append(float(from_median.max()))
+    found["equally well"] = np.exp(max(distances))
+    trainings = set()
+    for arm in arms:
+        trainings.update(row["training"] for row in arm.runs)
+    found["trainings"] = len(trainings)
     return found
 
 
@@ -221,14 +251,17 @@ def comparable(quantities: Mapping[str, Found]) -> bool:
 
 def counted(arms: Sequence[Arm]) -> str:
     """How many seeds there are, and how many were left out."""
-    sizes = [len(arm) for arm in arms]
-    said = (
-        f"{sizes[0]} seeds each"
-        if len(set(sizes)) == 1
-        else f"{' and '.join(map(str, sizes))} seeds"
-    )
-    n_out = sum(len(arm.out) + len(arm.unmeasured) for arm in arms)
-    return said + (f", {n_out} left out" if n_out else "")
+    sizes = []
+    n_out = 0
+    for arm in arms:
+        sizes.append(len(arm))
+        n_out += len(arm.out) + len(arm.unmeasured)
+    said = f"{' and '.join(map(str, sizes))} seeds"
+    if len(set(sizes)) == 1:
+        said = f"{sizes[0]} seeds each"
+    if n_out:
+        said += f", {n_out} left out"
+    return said
 
 
 def compared(arms: Sequence[Arm]) -> str:
@@ -243,8 +276,10 @@ def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:
     """
     rows: list[Row] = []
     for arm, name in zip(arms, names, strict=True):
-        rows += [{"kind": name, "left out, not learned": run} for run in arm.out]
-        rows += [{"kind": name, "left out, not measured": run} for run in arm.unmeasured]
+        for run in arm.out:
+            rows.append({"kind": name, "left out, not learned": run})
+        for run in arm.unmeasured:
+            rows.append({"kind": name, "left out, not measured": run})
     return tuple(rows)
 
 
@@ -264,19 +299,17 @@ def details(
     arms: Sequence[Arm], names: Sequence[str], columns: Sequence[str]
 ) -> tuple[dict[str, Any], ...]:
     """A row a run: whose numbers these are, and the numbers."""
-    return tuple(
-        {
-            "kind": name,
-            "run": row["run"],
-            "seed": row["seed"],
-            "weights": row["weights"],
-            "numbers": row["numbers"],
-            RATE: row[RATE],
-            **{column: row[column] for column in columns if column in row},
-        }
-        for arm, name in zip(arms, names, strict=True)
-        for row in arm.runs
-    ) + left_out(arms, names)
+    rows = []
+    for arm, name in zip(arms, names, strict=True):
+        for run in arm.runs:
+            row = {"kind": name}
+            for key in ("run", "seed", "weights", "numbers", RATE):
+                row[key] = run[key]
+            for column in columns:
+                if column in run:
+                    row[column] = run[column]
+            rows.append(row)
+    return (*rows, *left_out(arms, names))
 
 
 def scalable(facts: Facts) -> str | None:

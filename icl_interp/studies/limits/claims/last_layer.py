@@ -37,7 +37,8 @@ from icl_interp.studies.limits.measurements.lens import EDITS, LENSES, curves, l
 
 # Shares of the prediction before the last layer, and without it. At a share of a half the standard
 # error is 0.03 with 128 units, at half the sample 0.05: the zone between is four of these wide.
-MAINLY, ALREADY = 0.4, 0.6
+MAINLY = 0.4
+ALREADY = 0.6
 # Share of the prediction's variance: what varies less without the last layer is rounding.
 ROUNDING = 1e-10
 CONSTANT = 1e-140  # a variance below is none; its square times `ROUNDING` is still a number
@@ -51,9 +52,9 @@ def seen_by(result: DataArray, name: str, depth: int) -> Interval:
     It is below 0 where a constant does better. A prediction that no context changes is seen whole:
     no later layer makes it.
     """
-    residual, total = (
-        result.sel(lens=name, depth=depth, statistic=s).values for s in ("residual", "total")
-    )
+    seen = result.sel(lens=name, depth=depth)
+    residual = seen.sel(statistic="residual").values
+    total = seen.sel(statistic="total").values
     return bootstrap(partial(r_squared, empty=1.0), residual, total)
 
 
@@ -63,18 +64,22 @@ def left(result: DataArray, edit: str) -> Interval:
     The squared partial correlation of the prediction before and after the edit, given the mean of
     the law of functions: an edited model that knows that mean, and no context, has none.
     """
+    moments = result.sel(edit=edit).values
+    return bootstrap(_share_left, np.moveaxis(moments, -1, 0))
 
-    def share(mean: Float[np.ndarray, "draw 4 4"]) -> Float[np.ndarray, " draw"]:
-        about = (
-            mean[:, 1:, 1:] - mean[:, 1:, :1] * mean[:, :1, 1:]
-        )  # covariances of intact, edited, law
-        # A law's mean that never varies is a constant up to rounding: nothing is taken off for it.
-        floor = np.maximum(ROUNDING * about[:, :1, :1], CONSTANT)
-        about = about - about[:, :, 2:] * about[:, 2:] / np.maximum(about[:, 2:, 2:], floor)
-        own = np.maximum(about[:, 0, 0], CONSTANT)
-        return about[:, 0, 1] ** 2 / (own * np.maximum(about[:, 1, 1], ROUNDING * own))
 
-    return bootstrap(share, np.moveaxis(result.sel(edit=edit).values, -1, 0))
+def _share_left(mean: Float[np.ndarray, "draw 4 4"]) -> Float[np.ndarray, " draw"]:
+    """The share of `left`, from means of products of 1, intact, edited and law."""
+    # Covariances of intact, edited and law.
+    about = mean[:, 1:, 1:] - mean[:, 1:, :1] * mean[:, :1, 1:]
+    # A law's mean that never varies is a constant up to rounding: nothing is taken off for it.
+    floor = np.maximum(ROUNDING * about[:, :1, :1], CONSTANT)
+    law = np.maximum(about[:, 2:, 2:], floor)
+    told_by_law = about[:, :, 2:] * about[:, 2:] / law
+    about = about - told_by_law
+    intact = np.maximum(about[:, 0, 0], CONSTANT)
+    edited = np.maximum(about[:, 1, 1], ROUNDING * intact)
+    return about[:, 0, 1] ** 2 / (intact * edited)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -83,6 +88,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 
 def _before(results: Results, n_layers: int) -> dict[str, Found]:
+    """Both shares, as one estimate that spans them."""
     seen = seen_by(results[lens], "affine", n_layers - 1)
     kept = left(results[without_last], EDITS[0])
     return {"before": Estimate.spanning("before", [seen, kept])}
@@ -95,16 +101,17 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     for name in LENSES:
         for depth in range(n_layers + 1):
             share = seen_by(results[lens], name, depth)
-            shown = {"R2": share.value, "low": share.low, "high": share.high}
-            rows.append({"depth": depth, "lens": name, **shown})
+            row = {"depth": depth, "lens": name}
+            row["R2"] = share.value
+            row["low"] = share.low
+            row["high"] = share.high
+            rows.append(row)
     # What is left without the last layer, or without a part of it.
+    causal = _blocks(results, n_layers)
     shares = {edit: left(results[without_last], edit) for edit in EDITS}
-    kept = {
-        f"share left, {edit} at its mean": share.value
-        for edit, share in shares.items()
-        if np.isfinite(share.value)
-    }
-    causal = {**_blocks(results, n_layers), **kept}
+    for edit, share in shares.items():
+        if np.isfinite(share.value):
+            causal[f"share left, {edit} at its mean"] = share.value
     seen = seen_by(results[lens], "affine", n_layers - 1)
     without = shares[EDITS[0]]
     caveat = (
@@ -113,33 +120,39 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     )
     if seen.low >= ALREADY and without.high <= MAINLY:
         caveat = "The last layer makes a prediction that could have been read before it."
+    scope = SCOPE
+    if facts.config.norm_position != "pre":
+        scope += AS_IT_IS
+    quantity = "share of the prediction that an affine read-out sees before the last layer (R2)"
     return Remarks(
-        scope=SCOPE + (AS_IT_IS if facts.config.norm_position != "pre" else ""),
+        scope=scope,
         caveat=caveat,
-        estimate=Estimate.of(
-            "share of the prediction that an affine read-out sees before the last layer (R2)", seen
-        ),
+        estimate=Estimate.of(quantity, seen),
         causal=causal,
         details=tuple(rows),
     )
 
 
 def _percent(share: Interval) -> str:
+    """A share in words."""
     return f"{100 * share.value:.0f} %"
 
 
 def _blocks(results: Results, n_layers: int) -> dict[str, Any]:
     """Error over that of the best guess without the prompt, with each block at its mean."""
     everywhere = _error_rates(results, n_layers, ALL)
+    at_query = _error_rates(results, n_layers, QUERY)
     whole = results[without_attention].sel(points=ALL)
+    intact = whole.sel(arm="intact").mean()
+    blind = whole.sel(arm=BLIND).mean()
     return {
         "intervention": "outputs of one layer (attention and MLP) replaced by their mean, at every "
         "position",
         "effect": everywhere[-1],
         "the same for another block (the largest effect)": max(everywhere[:-1]),
         "by block": everywhere,
-        "by block, at the query's token only": _error_rates(results, n_layers, QUERY),
-        "intact": float(whole.sel(arm="intact").mean() / whole.sel(arm=BLIND).mean()),
+        "by block, at the query's token only": at_query,
+        "intact": float(intact / blind),
     }
 
 
@@ -147,7 +160,11 @@ def _error_rates(results: Results, n_layers: int, points: str) -> list[float]:
     """The same error for each block, replaced at some of the positions."""
     parts = results[ablated].sel(points=points)
     blind = results[without_attention].sel(points=points, arm=BLIND).mean()
-    return [float(parts.sel(arm=f"block {i}").mean() / blind) for i in range(n_layers)]
+    rates = []
+    for layer in range(n_layers):
+        error = parts.sel(arm=f"block {layer}").mean()
+        rates.append(float(error / blind))
+    return rates
 
 
 def _one_layer(facts: Facts) -> str | None:

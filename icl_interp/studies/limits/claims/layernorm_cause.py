@@ -28,7 +28,9 @@ from icl_interp.studies.limits.measurements import between, far
 from icl_interp.studies.limits.measurements.far import power
 
 FALLS = -3.0  # a growth exponent that stands for minus infinity
-GROWS, LEVEL = 0.8, 0.2  # growth exponents from which f grows and up to which it levels off
+# Growth exponents from which f grows and up to which it levels off.
+GROWS = 0.8
+LEVEL = 0.2
 CONDITION = "test condition"
 _NAMES = {
     "intact": "unchanged model",
@@ -49,19 +51,24 @@ def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.
         xs: x, `(x,)`, in both directions.
         u: the unit of outputs.
     """
+    shape = squares.shape[:-1]
     if not len(xs):  # the model overflows everywhere
-        return np.full((*squares.shape[:-1], 2), np.nan)
-    each, floor = [], max((STILL * u) ** 2, 1e-300)
+        return np.full((*shape, 2), np.nan)
+    floor = max((STILL * u) ** 2, 1e-300)
+    finite = np.isfinite(squares).reshape(-1, len(xs)).all(0)
+    each = []
     for sign in (1, -1):
-        keep = np.flatnonzero(
-            (np.sign(xs) == sign) & np.isfinite(squares).reshape(-1, len(xs)).all(0)
-        )
+        keep = np.flatnonzero((np.sign(xs) == sign) & finite)
         if not len(keep):  # the model overflows
-            each.append(np.full(squares.shape[:-1], np.nan))
+            each.append(np.full(shape, np.nan))
             continue
+        # From the nearest x to the farthest.
         keep = keep[np.argsort(np.abs(xs[keep]))]
-        grown = slope(np.log(np.abs(xs[keep])), 0.5 * np.log(np.maximum(squares[..., keep], floor)))
-        each.append(np.where(squares[..., keep[-1]] > floor, np.maximum(grown, FALLS), FALLS))
+        log_xs = np.log(np.abs(xs[keep]))
+        log_sizes = 0.5 * np.log(np.maximum(squares[..., keep], floor))
+        grown = np.maximum(slope(log_xs, log_sizes), FALLS)
+        last = squares[..., keep[-1]]
+        each.append(np.where(last > floor, grown, FALLS))
     return np.stack(each, -1)
 
 
@@ -75,16 +82,24 @@ def exponent(squares: Sequence[DataArray], u: float, slower: bool) -> Interval:
         u: the unit of outputs.
         slower: which counts.
     """
-    known = [np.isfinite(curve.values).all(0) for curve in squares]
-    xs = [curve["x"].values[keep] for curve, keep in zip(squares, known, strict=True)]
+    xs = []
+    arrays = []
+    for curve in squares:
+        known = np.isfinite(curve.values).all(0)
+        xs.append(curve["x"].values[known])
+        arrays.append(curve.values[:, known])
+    # With drawn places, pairs of units are what is resampled.
+    if len(arrays) > 1:
+        arrays = list(map(between.pairs, arrays))
     pick = np.min if slower else np.max
 
     def worst(*means: np.ndarray) -> np.ndarray:
-        each = [growth_exponents(mean, x, u) for mean, x in zip(means, xs, strict=True)]
+        each = []
+        for mean, x in zip(means, xs, strict=True):
+            each.append(growth_exponents(mean, x, u))
         return pick(np.concatenate(each, -1), axis=-1)
 
-    each = [curve.values[:, keep] for curve, keep in zip(squares, known, strict=True)]
-    return bootstrap(worst, *(each if len(each) == 1 else map(between.pairs, each)))
+    return bootstrap(worst, *arrays)
 
 
 def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dict[str, Interval]:
@@ -93,7 +108,9 @@ def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dic
     u = output_unit.u(results)
     found = {}
     for arm in ("frozen", "intact"):
-        squares = [arms.sel(arm=arm), *([drawn[arm]] if drawn else [])]
+        squares = [arms.sel(arm=arm)]
+        if drawn:
+            squares.append(drawn[arm])
         found[arm] = exponent(squares, u, arm == "frozen")
     return found
 
@@ -107,13 +124,11 @@ def at_drawn_places(results: Results) -> dict[str, DataArray]:
         return {}
     frozen = results[between.drawn_growth]
     steps = results[between.drawn].sel(statistic="step")
-    inner = np.isin(
-        np.abs(DRAWN), MIDDLES[[6]]
-    )  # the first stratum from 1e3 on: its step begins before
-    return {
-        "frozen": frozen,
-        "intact": steps.where(~inner)[:, np.isin(steps["x"].values, frozen["x"].values)],
-    }
+    # The first stratum from 1e3 on: its step begins before.
+    inner = np.isin(np.abs(DRAWN), MIDDLES[[6]])
+    also_frozen = np.isin(steps["x"].values, frozen["x"].values)
+    intact = steps.where(~inner)[:, also_frozen]
+    return {"frozen": frozen, "intact": intact}
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -122,42 +137,54 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     found: dict[str, Found] = {"spread": size}
     if not size >= ROUNDING:
         return found
-    found |= _both(results, at_drawn_places(results))
+    drawn = at_drawn_places(results)
+    found |= _both(results, drawn)
     u = output_unit.u(results)
     found["change"] = last_change(results[far.ends], u, results[between.drawn])
     onset = predicted(results[far.certificate], facts.x_unit)
-    return found if onset is None else {**found, "onset": onset}
+    if onset is not None:
+        found["onset"] = onset
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The same exponents of an untrained control, at known places; none where it is constant."""
-    return _both(results.control) if spread(results.control) > ROUNDING else {}
+    control = results.control
+    if spread(control) > ROUNDING:
+        return _both(control)
+    return {}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The control intervention, each norm alone, a norm put into a bare model, and the cost."""
     arms = results[far.norm_arms]
     xs = arms["x"].values
-    first = power(far.GROWTH[far.GROWTH > 0].min() * facts.x_unit)
-    where = f"|x| = {first} .. {power(xs.max())}, at fixed and at drawn places"
-    scope = asked(facts, where, results[far.ends][0, 0].size)
+    nearest = far.GROWTH[far.GROWTH > 0].min()
+    first = power(nearest * facts.x_unit)
+    last = power(xs.max())
+    where = f"|x| = {first} .. {last}, at fixed and at drawn places"
+    n_contexts = results[far.ends][0, 0].size
+    scope = asked(facts, where, n_contexts)
     if "frozen" not in found:
         return Remarks(scope=scope)
-    # Growth exponents of every arm, in both directions.
+    # Growth exponents of every arm, in both directions, and of each norm frozen alone.
     increments = arms.sel(statistic="squared increment")
     u = output_unit.u(results)
-    slopes = {
-        arm: growth_exponents(increments.sel(arm=arm).values.mean(0), xs, u)
-        for arm in arms.indexes["arm"]
-        if arm != "law mean"
-    }
-    alone = {name: float(value.min()) for name, value in slopes.items() if name not in _NAMES}
+    slopes = {}
+    alone = {}
+    for arm in arms.indexes["arm"]:
+        if arm == "law mean":
+            continue
+        squares = increments.sel(arm=arm).values.mean(0)
+        slopes[arm] = growth_exponents(squares, xs, u)
+        if arm not in _NAMES:
+            alone[arm] = float(slopes[arm].min())
     intact = found["intact"].value
     frozen = found["frozen"].value
-    control_intervention = float(slopes["sham"].max())
+    sham = float(slopes["sham"].max())
     return Remarks(
         scope=scope,
-        caveat=f"It is {_power(intact)} in the unchanged model and {_power(control_intervention)} "
+        caveat=f"It is {_power(intact)} in the unchanged model and {_power(sham)} "
         f"under the control intervention; {_enough(alone)}.",
         causal={
             "intervention": "freeze the scale of every norm at the query position, at its mean in "
@@ -165,8 +192,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             "effect": frozen - intact,
             "intact": intact,
             "frozen": frozen,
-            "sham": control_intervention,
-            "sham effect": control_intervention - intact,
+            "sham": sham,
+            "sham effect": sham - intact,
             "each norm alone": alone,
             "sufficiency": _sufficiency(results[far.sufficiency]),
             "cost": _cost(results[far.cost]),
@@ -179,18 +206,19 @@ def _sufficiency(built: DataArray) -> dict[str, float]:
     """Growth exponents of an untrained model without a norm, and with one put in."""
     xs = built["x"].values
     names = {"intact": "untrained without norm", "norm inserted": "LayerNorm inserted"}
-    return {
-        name: float(growth_exponents(built.sel(arm=arm).values.mean(0), xs).mean())
-        for arm, name in names.items()
-    }
+    found = {}
+    for arm, name in names.items():
+        squares = built.sel(arm=arm).values.mean(0)
+        exponents = growth_exponents(squares, xs)
+        found[name] = float(exponents.mean())
+    return found
 
 
 def _cost(errors: DataArray) -> dict[str, float]:
     """Errors in distribution, with norms intact and frozen."""
-    return {
-        "in-distribution error intact": float(errors.sel(arm="intact").values.mean()),
-        "frozen": float(errors.sel(arm="frozen").values.mean()),
-    }
+    intact = errors.sel(arm="intact").values
+    frozen = errors.sel(arm="frozen").values
+    return {"in-distribution error intact": float(intact.mean()), "frozen": float(frozen.mean())}
 
 
 def _enough(alone: Mapping[str, float]) -> str:
@@ -212,7 +240,10 @@ def _row(arm: str, exponents: np.ndarray) -> dict[str, Any]:
 
 
 def _power(exponent: float) -> str:
-    return f"{FALLS:g} or less" if exponent <= FALLS else f"{round(exponent, 2) + 0.0:.2f}"
+    """A growth exponent in words, without a minus before 0."""
+    if exponent <= FALLS:
+        return f"{FALLS:g} or less"
+    return f"{round(exponent, 2) + 0.0:.2f}"
 
 
 CAUSES = Criterion(

@@ -42,10 +42,14 @@ from icl_interp.studies.limits.measurements.algorithms import (
 )
 from icl_interp.studies.limits.measurements.classes import needs_polynomials
 
-RESEMBLES, UNLIKE = 0.95, 0.8  # similarities from which on, and up to which
+# Similarities from which on a model resembles an algorithm, and up to which it is unlike it.
+RESEMBLES = 0.95
+UNLIKE = 0.8
 # Similarity to the truth in distribution from which on a model is about its functions.
 FOLLOWS = 0.5
-PLAIN, CLIPPED, TANH = "", "clipped at", "tanh at"
+PLAIN = ""
+CLIPPED = "clipped at"
+TANH = "tanh at"
 # Bounds B that are tried, in standard deviations of the prediction in distribution: 9 % apart.
 BOUNDS = np.geomspace(0.5, 8.0, 33)
 TINY = np.finfo(float).tiny
@@ -76,11 +80,9 @@ class Rival:
     bound: float = INF
 
     def __str__(self) -> str:
-        return (
-            f"{self.algorithm}, {self.form} {self.bound:.2g} standard deviations"
-            if self.form
-            else self.algorithm
-        )
+        if not self.form:
+            return self.algorithm
+        return f"{self.algorithm}, {self.form} {self.bound:.2g} standard deviations"
 
 
 def bounded(
@@ -96,13 +98,13 @@ def bounded(
     """
     if form == CLIPPED:
         return mean + np.clip(values - mean, -bound, bound)
+    if form != TANH:
+        return values
     # A model that says the same everywhere has a bound of 0.
+    unit = np.maximum(bound, TINY)
     with np.errstate(over="ignore"):  # far beyond the bound tanh is 1
-        return (
-            mean + bound * np.tanh((values - mean) / np.maximum(bound, TINY))
-            if form == TANH
-            else values
-        )
+        deviation = bound * np.tanh((values - mean) / unit)
+        return mean + deviation
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,13 @@ class Answers:
     @classmethod
     def of(cls, model: DataArray, others: DataArray) -> "Answers":
         """From `algorithms/own` and `algorithms/rivals`."""
-        names = [who for who in others.indexes["who"] if who not in (TRUTH, LAW_MEAN)]
-        said = {who: others.sel(who=who).values for who in names}
-        return cls(model.sel(who=MODEL).values, others.sel(who=LAW_MEAN).values, said)
+        f = model.sel(who=MODEL).values
+        mean = others.sel(who=LAW_MEAN).values
+        said = {}
+        for who in others.indexes["who"]:
+            if who not in (TRUTH, LAW_MEAN):
+                said[who] = others.sel(who=who).values
+        return cls(f, mean, said)
 
     @property
     def u(self) -> float:
@@ -134,7 +140,8 @@ class Answers:
 
     def by(self, rival: Rival, u: float) -> Float[np.ndarray, "arm unit prompt"]:
         """What a rival says, its bound in units of u."""
-        return bounded(self.said[rival.algorithm], self.mean, rival.form, rival.bound * u)
+        values = self.said[rival.algorithm]
+        return bounded(values, self.mean, rival.form, rival.bound * u)
 
 
 # ---- similarity ----------------------------------------------------------------------------------
@@ -143,7 +150,9 @@ class Answers:
 def unlikeness(square: np.ndarray, f: np.ndarray, f_squared: np.ndarray) -> np.ndarray:
     """1 - similarity = E (f - A)^2 / Var f, from means; 1 where f is the same everywhere."""
     variance = f_squared - f**2
-    return np.where(variance > 0, square / np.where(variance > 0, variance, 1.0), 1.0)
+    varies = variance > 0
+    ratio = square / np.where(varies, variance, 1.0)
+    return np.where(varies, ratio, 1.0)
 
 
 def similarity(
@@ -153,9 +162,12 @@ def similarity(
 
     Var f is the variance of f over the same prompts.
     """
-    f, other = (x.reshape(*x.shape[:-2], -1) for x in (f, other))
+    f = f.reshape(*f.shape[:-2], -1)
+    other = other.reshape(*other.shape[:-2], -1)
     centred = f - f.mean(-1, keepdims=True)
-    return 1 - unlikeness(((f - other) ** 2).mean(-1), centred.mean(-1), (centred**2).mean(-1))
+    square = ((f - other) ** 2).mean(-1)
+    squared = (centred**2).mean(-1)
+    return 1 - unlikeness(square, centred.mean(-1), squared)
 
 
 def by_unit(f: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -167,11 +179,18 @@ def by_unit(f: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
         f: what the model says, `(arm, unit, prompt)`.
         others: what others say, `(other, arm, unit, prompt)`.
     """
-    centred = (f - f.mean((1, 2), keepdims=True))[None]
-    square, value, squared = (
-        x.mean(-1).transpose(2, 0, 1) for x in ((f - others) ** 2, centred, centred**2)
-    )
+    deviation = f - f.mean((1, 2), keepdims=True)
+    centred = deviation[None]
+    square = _unit_means((f - others) ** 2)
+    value = _unit_means(centred)
+    squared = _unit_means(centred**2)
     return square, value, squared
+
+
+def _unit_means(values: Float[np.ndarray, "other arm unit prompt"]) -> np.ndarray:
+    """Means over the prompts of each unit: (unit, other, arm)."""
+    means = values.mean(-1)
+    return means.transpose(2, 0, 1)
 
 
 def nearest_in_all(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> np.ndarray:
@@ -179,7 +198,8 @@ def nearest_in_all(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -
 
     Which other is the nearest, and where, is found in every draw.
     """
-    return unlikeness(square, value, squared).max(-1).min(-1)
+    worst = unlikeness(square, value, squared).max(-1)
+    return worst.min(-1)
 
 
 def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Interval:
@@ -188,11 +208,13 @@ def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Inte
     Arguments are as from `by_unit`. The nearest is chosen in every draw. Others that are the
     nearest in none of `LOOKS` draws are left out: there are a thousand rivals.
     """
-    weights = np.concatenate(
-        [np.full((1, len(square)), 1 / len(square)), draw_weights(len(square))[:LOOKS]]
-    )
-    means = (np.tensordot(weights, part, 1) for part in (square, value, squared))
-    contenders = np.unique(unlikeness(*means).max(-1).argmin(-1))
+    n_units = len(square)
+    equal = np.full((1, n_units), 1 / n_units)
+    draws = draw_weights(n_units)[:LOOKS]
+    weights = np.concatenate([equal, draws])
+    means = [np.tensordot(weights, part, 1) for part in (square, value, squared)]
+    worst = unlikeness(*means).max(-1)
+    contenders = np.unique(worst.argmin(-1))
     far = bootstrap(nearest_in_all, square[:, contenders], value, squared, positive=True)
     return far.through(lambda missed: 1 - missed, far.se)
 
@@ -205,15 +227,18 @@ def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit ri
 
     These are each algorithm as it is, then bounded in both forms at every B.
     """
-    every, found = [], []
+    every = []
+    found = []
     for form, bounds in FORMS.items():
+        # A model that never varies has no u.
+        unit = answers.u if form else 1.0
+        scaled = bounds[:, None, None, None] * unit
         for name, values in answers.said.items():
-            every += [Rival(name, form, float(b)) for b in bounds]
-            scaled = bounds[:, None, None, None] * (
-                answers.u if form else 1.0
-            )  # a model that never varies has no u
+            every += [Rival(name, form, float(bound)) for bound in bounds]
             said = bounded(values, answers.mean, form, scaled)
-            found.append(by_unit(answers.f, np.broadcast_to(said, (len(bounds), *values.shape)))[0])
+            shape = (len(bounds), *values.shape)
+            square, _, _ = by_unit(answers.f, np.broadcast_to(said, shape))
+            found.append(square)
     return every, np.concatenate(found, 1)
 
 
@@ -225,16 +250,31 @@ def reshaped(answers: Answers) -> Float[np.ndarray, "algorithm arm unit prompt"]
     """
     n_units = answers.f.shape[1]
     first = np.arange(n_units) < n_units // 2
-    target, found = answers.f - answers.mean, []
+    target = answers.f - answers.mean
+    found = []
     for values in answers.said.values():
-        reading, out = values - answers.mean, np.empty_like(values)
+        reading = values - answers.mean
+        out = np.empty_like(values)
         for part in (first, ~first):
-            x, y = reading[:, ~part].ravel(), target[:, ~part].ravel()
-            order = np.array_split(x.argsort(kind="stable"), min(N_BINS, len(x)))
-            knots = np.array([[x[rows].mean(), y[rows].mean()] for rows in order])
-            out[:, part] = answers.mean[:, part] + np.interp(reading[:, part], *knots.T)
+            # The curve is fitted to one half, and read at the other.
+            others = reading[:, ~part].ravel()
+            places, means = _curve(others, target[:, ~part].ravel())
+            read = np.interp(reading[:, part], places, means)
+            out[:, part] = answers.mean[:, part] + read
         found.append(out)
     return np.stack(found)
+
+
+def _curve(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means of x and of y in bins of x that hold equally many."""
+    n_bins = min(N_BINS, len(x))
+    bins = np.array_split(x.argsort(kind="stable"), n_bins)
+    places = []
+    means = []
+    for rows in bins:
+        places.append(x[rows].mean())
+        means.append(y[rows].mean())
+    return np.array(places), np.array(means)
 
 
 @dataclass(frozen=True)
@@ -258,22 +298,29 @@ class Chosen:
         cls, answers: Answers, every: list[Rival], found: Float[np.ndarray, "rival arm"]
     ) -> "Chosen":
         """The choice by similarity."""
-        of_each = {
-            name: [i for i, rival in enumerate(every) if rival.algorithm == name]
-            for name in answers.said
-        }
-        each = tuple(every[rows[_first_best(found[rows].min(-1))]] for rows in of_each.values())
+        worst = found.min(-1)
+        each = []
+        for name in answers.said:
+            rows = [i for i, rival in enumerate(every) if rival.algorithm == name]
+            best = rows[_first_best(worst[rows])]
+            each.append(every[best])
         nearest = tuple(every[_first_best(column)] for column in found.T)
-        return cls(every[_first_best(found.min(-1))], nearest, each, answers.u)
+        one = every[_first_best(worst)]
+        return cls(one, nearest, tuple(each), answers.u)
 
 
 def _first_best(values: Float[np.ndarray, " rival"]) -> int:
-    return int(np.flatnonzero(values >= values.max() - ALIKE)[0])
+    """The first of those that are as near as the nearest, up to `ALIKE`."""
+    near = values >= values.max() - ALIKE
+    return int(np.flatnonzero(near)[0])
 
 
 # ---- evidence ------------------------------------------------------------------------------------
 
-ONE, ANY, OF_TRUTH, ITSELF = "one rival", "a function of one algorithm", "truth", "itself"
+ONE = "one rival"
+ANY = "a function of one algorithm"
+OF_TRUTH = "truth"
+ITSELF = "itself"
 
 
 @dataclass(frozen=True)
@@ -296,26 +343,29 @@ class Comparison:
     def of(cls, model: DataArray, others: DataArray) -> "Comparison":
         """From `algorithms/own` and `algorithms/rivals`."""
         answers = Answers.of(model, others)
+        truth = others.sel(who=TRUTH).values
         every, square = rivals_of(answers)
         _, value, squared = by_unit(answers.f, answers.f[None])
         found = 1 - unlikeness(square.mean(0), value.mean(0), squared.mean(0))
-        return cls(
-            Chosen.among(answers, every, found), answers, square, others.sel(who=TRUTH).values
-        )
+        chosen = Chosen.among(answers, every, found)
+        return cls(chosen, answers, square, truth)
 
     def quantities(self) -> dict[str, Interval]:
         """Similarities to the nearest rival, to the nearest function of one, and to the target."""
         f = self.answers.f
         _, value, squared = by_unit(f, f[None])
+        functions = by_unit(f, reshaped(self.answers))
+        in_distribution = by_unit(f[:1], self.truth[None, :1])
         return {
             ONE: interval(self.square, value, squared),
-            ANY: interval(*by_unit(f, reshaped(self.answers))),
-            OF_TRUTH: interval(*by_unit(f[:1], self.truth[None, :1])),
+            ANY: interval(*functions),
+            OF_TRUTH: interval(*in_distribution),
         }
 
     def similarities(self, rival: Rival) -> Float[np.ndarray, " arm"]:
         """Of the model to a rival, by arm."""
-        return similarity(self.answers.f, self.answers.by(rival, self.chosen.u))
+        said = self.answers.by(rival, self.chosen.u)
+        return similarity(self.answers.f, said)
 
 
 # Supported once asked that in each test condition the nearest algorithm be far, in distribution
@@ -362,18 +412,24 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     f = results[own].sel(who=MODEL).values
     again = results[itself].sel(who=SELF).values
     compared = Comparison.of(results[own], results[rivals])
-    return {**compared.quantities(), ITSELF: interval(*by_unit(f, again[None]))}
+    found: dict[str, Found] = dict(compared.quantities())
+    reordered = by_unit(f, again[None])
+    found[ITSELF] = interval(*reordered)
+    return found
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """Which algorithm is the nearest, whether others are as near, and every similarity."""
     compared = Comparison.of(results[own], results[rivals])
+    one = compared.chosen.one
     each = compared.chosen.each
-    alike = sum(compared.similarities(rival).min() >= RESEMBLES for rival in each)
-    caveat = f"The nearest is {compared.chosen.one}."
+    alike = 0
+    for rival in each:
+        alike += compared.similarities(rival).min() >= RESEMBLES
+    caveat = f"The nearest is {one}."
     if alike > 1 and found[ONE].low >= RESEMBLES:
         caveat = (
-            f"The nearest is {compared.chosen.one}; {alike - 1} of {len(each) - 1} others are as "
+            f"The nearest is {one}; {alike - 1} of {len(each) - 1} others are as "
             "near, so the predictions do not tell which one it is."
         )
     return Remarks(
@@ -393,25 +449,30 @@ def _rows(found: Comparison, others: DataArray, same: DataArray) -> tuple[dict[s
     """
     rows: list[dict[str, Any]] = []
     for rival in found.chosen.each:
-        form: dict[str, Any] = {"form": "plain"}
+        who: dict[str, Any] = {"algorithm": rival.algorithm, "form": "plain"}
         if rival.form:
-            form["form"] = rival.form.removesuffix(" at")
-            form["bound / standard deviation"] = rival.bound
-        who = {"algorithm": rival.algorithm, **form}
+            who["form"] = rival.form.removesuffix(" at")
+            who["bound / standard deviation"] = rival.bound
         rows += _by_arm(who, "similarity", found.similarities(rival))
+    # The target and the model itself stand beside the algorithms.
     beside = {TRUTH: others, **dict.fromkeys(same.indexes["who"], same)}
     for name, array in beside.items():
-        values = similarity(found.answers.f, array.sel(who=name).values)
+        said = array.sel(who=name).values
+        values = similarity(found.answers.f, said)
         rows += _by_arm({"algorithm": name}, "similarity", values)
-    for a, (arm, rival) in enumerate(zip(ARMS, found.chosen.nearest, strict=True)):
-        near = float(found.similarities(rival)[a])
-        rows.append({"test condition": arm, "nearest": str(rival), "its similarity": near})
+    for i, rival in enumerate(found.chosen.nearest):
+        near = float(found.similarities(rival)[i])
+        row = {"test condition": ARMS[i], "nearest": str(rival), "its similarity": near}
+        rows.append(row)
     return tuple(rows)
 
 
 def _by_arm(who: dict[str, Any], what: str, values: np.ndarray) -> list[dict[str, Any]]:
-    pairs = zip(ARMS, values, strict=True)
-    return [{"test condition": arm, **who, what: float(value)} for arm, value in pairs]
+    """A row for each test condition."""
+    rows = []
+    for arm, value in zip(ARMS, values, strict=True):
+        rows.append({"test condition": arm, **who, what: float(value)})
+    return rows
 
 
 def excluded(facts: Facts) -> str | None:
@@ -419,7 +480,9 @@ def excluded(facts: Facts) -> str | None:
 
     Polynomials count in whatever units their values are shown.
     """
-    return None if polynomials_in(facts.task) else needs_polynomials(facts)
+    if polynomials_in(facts.task):
+        return None
+    return needs_polynomials(facts)
 
 
 NO_CLASSICAL_ALGORITHM_CLAIM = Claim(

@@ -63,7 +63,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     The latter is a mean over layers and pairs of degrees.
     """
     result = results[distances]
-    ratio, low, high = (_largest(result, name) for name in ("ratio", "low", "high"))
+    ratio = _largest(result, "ratio")
+    low = _largest(result, "low")
+    high = _largest(result, "high")
     within = result.sel(statistic="within").values[:-1, :-1]
     known = within[np.isfinite(within)]
     response = float(known.mean()) if known.size else float("nan")
@@ -73,6 +75,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 
 def _largest(result: DataArray, statistic: str) -> float:
+    """A statistic, the largest over pairs of degrees and over layers."""
     return _cell(result, LARGEST, statistic)
 
 
@@ -85,12 +88,16 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """Where patterns are furthest apart, what noise alone makes, and every layer."""
     result = results[distances]
     table = result.sel(statistic="ratio").values[:-1, :-1]
-    pair, layer = np.unravel_index(np.nan_to_num(table, nan=-1.0).argmax(), table.shape)
+    farthest = np.nan_to_num(table, nan=-1.0).argmax()
+    pair, layer = np.unravel_index(farthest, table.shape)
     first, second = str(result.indexes["pair"][pair]).split(" ~ ")
     rows = []
     for i in result.indexes["layer"]:
         if i != LARGEST and np.isfinite(_cell(result, i, "within")):
-            rows.append({"layer": i, **{name: _cell(result, i, name) for name in BY_LAYER}})
+            row = {"layer": i}
+            for name in BY_LAYER:
+                row[name] = _cell(result, i, name)
+            rows.append(row)
     return Remarks(
         scope=SCOPE,
         caveat=f"The furthest apart are degrees {first} and {second} in layer {layer}; with "
@@ -105,16 +112,14 @@ def _causal(patched: DataArray) -> dict[str, Any]:
     targets = patched.indexes["target"]
 
     def rate(pick: Callable[[str], list[str]]) -> float:
-        error, zero = [], []
+        error = []
+        zero = []
         for target in targets:
             for source in pick(target):
                 error.append(patched.sel(target=target, source=source).values)
                 zero.append(patched.sel(target=target, source="zero").values)
-        return bootstrap(
-            lambda e, z: e / np.maximum(z, np.finfo(float).tiny),
-            np.mean(error, 0),
-            np.mean(zero, 0),
-        ).value
+        found = bootstrap(_rate, np.mean(error, 0), np.mean(zero, 0))
+        return found.value
 
     return {
         "intervention": "attend as the model would to another function at the same inputs, all "
@@ -127,7 +132,14 @@ def _causal(patched: DataArray) -> dict[str, Any]:
     }
 
 
+def _rate(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """An error over that of predicting 0."""
+    least = np.finfo(float).tiny
+    return error / np.maximum(zero, least)
+
+
 def _one_degree(facts: Facts) -> str | None:
+    """Why the claim cannot be asked: no weights that add up to 1, or no two degrees to compare."""
     reason = needs_polynomials(facts)
     config = facts.config
     if config.mlp_only:

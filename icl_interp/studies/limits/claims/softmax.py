@@ -41,12 +41,15 @@ from icl_interp.studies.limits.measurements.far import power
 # turns in 96 % of contexts from one that turns in 94 %, and models stay open all of whose heads
 # turn. 0.9 is nearly all as well (it is what is asked of heads), and between 0.8 and 0.9 lie more
 # than two standard errors of a share at half the sample, .02 each.
-TURNED, NOT_TURNED = 0.9, 0.8
+TURNED = 0.9
+NOT_TURNED = 0.8
 # Share of contexts in distribution from which a head is concentrated before anything goes far.
 NEARBY = 0.5
 # Change of the prediction far from the data, in u, up to which two patterns do the same.
 SAME = 0.02
-MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up to which it does not
+# Shares of heads: from which on the claim holds, and up to which it does not.
+MOST = 0.9
+HALF = 0.5
 
 
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:
@@ -55,12 +58,16 @@ def _standings(result: DataArray, level: float) -> dict[str, Standing]:
     "Already" is in distribution, where its pattern is concentrated.
     """
     shares = np.moveaxis(result.values[:, :-1], -1, 0)  # (unit, head, condition)
+    n_contexts = int(result.values[0, -1, 0])
     # Whether a head is concentrated nearby; whether it has turned, where the least share decides;
     # and for two signs whether it has not, where the larger of two shares decides.
     n_decisions = 4 * shares.shape[1]
-    low, high = relevance.proportions(shares, int(result.values[0, -1, 0]), level, n_decisions)
-    rows = zip(result.indexes["head"], shares.mean(0), low, high, strict=True)
-    return {name: _standing(*row) for name, *row in rows}
+    low, high = relevance.proportions(shares, n_contexts, level, n_decisions)
+    mean = shares.mean(0)
+    found = {}
+    for i, name in enumerate(result.indexes["head"]):
+        found[name] = _standing(mean[i], low[i], high[i])
+    return found
 
 
 def _standing(share: np.ndarray, low: np.ndarray, high: np.ndarray) -> Standing:
@@ -69,15 +76,23 @@ def _standing(share: np.ndarray, low: np.ndarray, high: np.ndarray) -> Standing:
     "Later" counts contexts whose pattern turns into a hardmax further out, for both signs. Of the
     six the last two are drawn, one of each sign.
     """
-    turned = low[1:7].min() >= TURNED
-    not_turned = np.maximum(high[5:7], high[7:]).min() <= NOT_TURNED
-    ways: set[Outcome] = {"yes"} if turned else {"no"} if not_turned else {"yes", "no"}
+    ways: set[Outcome] = {"yes", "no"}
+    drawn_or_later = np.maximum(high[5:7], high[7:])
+    if low[1:7].min() >= TURNED:
+        ways = {"yes"}
+    elif drawn_or_later.min() <= NOT_TURNED:
+        ways = {"no"}
+    # A head that is concentrated in distribution has nothing to turn into.
     possible: frozenset[Outcome] = frozenset(ways)
-    if high[0] >= NEARBY:
-        possible = OUT if low[0] >= NEARBY else possible | OUT
-    by_value: Outcome = (
-        "out" if share[0] >= NEARBY else "yes" if share[1:7].min() >= TURNED else "no"
-    )
+    if low[0] >= NEARBY:
+        possible = OUT
+    elif high[0] >= NEARBY:
+        possible |= OUT
+    by_value: Outcome = "no"
+    if share[0] >= NEARBY:
+        by_value = "out"
+    elif share[1:7].min() >= TURNED:
+        by_value = "yes"
     return Standing(by_value, possible)
 
 
@@ -86,38 +101,45 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     mattering = relevance.Mattering.of(results, facts)
 
     def counting(level: float) -> dict[str, Standing]:
-        return mattering.among(level, _standings(results[concentration], level))
+        standings = _standings(results[concentration], level)
+        return mattering.among(level, standings)
 
-    return {
-        "relevant heads": mattering.counted,
-        "heads left": relevance.counted("heads left", counting(relevance.USUAL)),
-        "share": relevance.share_of_heads("share", counting),
-    }
+    usual = counting(relevance.USUAL)
+    found: dict[str, Found] = {}
+    found["relevant heads"] = mattering.counted
+    found["heads left"] = relevance.counted("heads left", usual)
+    found["share"] = relevance.share_of_heads("share", counting)
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
     """The share among all heads of an untrained control: none of them matters."""
     result = results.control[concentration]
-    return {"share": relevance.share_of_heads("share", lambda level: _standings(result, level))}
+    share = relevance.share_of_heads("share", lambda level: _standings(result, level))
+    return {"share": share}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """How many heads there are of each kind, what swapped patterns change, and each head."""
     result = results[concentration]
     mattering = relevance.Mattering.of(results, facts)
-    heads = mattering.among(relevance.USUAL, _standings(result, relevance.USUAL))
+    standings = _standings(result, relevance.USUAL)
+    heads = mattering.among(relevance.USUAL, standings)
+    # Where heads were asked, and in how many contexts.
     near, out = (power(facts.x_unit * x) for x in FAR_CONDITIONS[2:])
     where = f"|x| = {near}, {out} and places drawn between, heads that matter in distribution"
-    causal = _causal(results[far_swap], output_unit.u(results))
-    rows = tuple(
-        _head_row(name, result, results[delta], mattering.roles[name], heads[name])
-        for name in result.indexes["head"]
-    )
+    n_contexts = int(result.values[0, -1].sum())
+    u = output_unit.u(results)
+    causal = _causal(results[far_swap], u)
+    rows = []
+    for name in result.indexes["head"]:
+        role = mattering.roles[name]
+        rows.append(_head_row(name, result, results[delta], role, heads[name]))
     return Remarks(
-        scope=asked(facts, where, int(result.values[0, -1].sum())),
+        scope=asked(facts, where, n_contexts),
         caveat=_counts(heads, rows, causal),
         causal=causal,
-        details=rows,
+        details=tuple(rows),
     )
 
 
@@ -125,10 +147,18 @@ def _counts(
     heads: Mapping[str, Standing], rows: Sequence[Mapping[str, Any]], causal: Mapping[str, Any]
 ) -> str:
     """How many heads put their attention on one token, and what limits what that says."""
-    values = [head.value for head in heads.values() if head.value != "out"]
-    counts = f"{values.count('yes')} of {len(values)} do"
-    unclear = sum({"yes", "no"} <= head.possible for head in heads.values())
-    already = sum(row["relevant"] == "yes" and row["in distribution"] >= NEARBY for row in rows)
+    n_yes = 0
+    n_asked = 0
+    unclear = 0
+    for head in heads.values():
+        n_yes += head.value == "yes"
+        n_asked += head.value != "out"
+        unclear += {"yes", "no"} <= head.possible
+    already = 0
+    for row in rows:
+        already += row["relevant"] == "yes" and row["in distribution"] >= NEARBY
+    counts = f"{n_yes} of {n_asked} do"
+    # Only the most serious limit is told.
     if causal["heads idle far out"]:
         return (
             f"{counts}; no head has an effect there: making attention uniform changes the "
@@ -147,7 +177,9 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
     Where the prediction levels off it can be close to 0.
     """
     effect = _change(swap, "one-hot", u)
-    uniform = _change(swap, "uniform", u).value
+    nearby = _change(swap, "one-hot", u, nearby=True)
+    uniform = _change(swap, "uniform", u)
+    flattened = _change(swap, "flattened", u)
     return {
         "intervention": "all attention of every head at the query put on the token with the "
         "largest weight",
@@ -158,10 +190,10 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
         "criterion": f"changes the prediction there by at most {SAME} of its standard deviation in "
         "distribution (u)",
         "meets the criterion": bool(effect.high <= SAME),
-        "power: the same swap in distribution": _change(swap, "one-hot", u, nearby=True).value,
-        "uniform instead": uniform,
-        "flattened by a temperature of 1e6": _change(swap, "flattened", u).value,
-        "heads idle far out": bool(uniform <= SAME),
+        "power: the same swap in distribution": nearby.value,
+        "uniform instead": uniform.value,
+        "flattened by a temperature of 1e6": flattened.value,
+        "heads idle far out": bool(uniform.value <= SAME),
     }
 
 
@@ -170,26 +202,33 @@ def _change(swap: DataArray, arm: str, u: float, nearby: bool = False) -> Interv
     change = swap.sel(arm=arm).values
     # The two far queries stand behind those in distribution.
     change = change[:, :-2] if nearby else change[:, -2:]
+    unit = max(u, 1e-300)
     with np.errstate(invalid="ignore", divide="ignore"):  # a model of one value has no unit
-        squares = change.mean(1) / max(u, 1e-300) ** 2
-    return bootstrap(lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True)
+        squares = change.mean(1) / unit**2
+
+    def size(mean: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.maximum(mean, 1e-30))
+
+    return bootstrap(size, squares, positive=True)
 
 
 def _head_row(
     name: str, result: DataArray, curve: DataArray, role: str, standing: Standing
 ) -> dict[str, Any]:
+    """The shares of one head, and the token that it puts its weight on."""
     shares = result.sel(head=name).values[:-1].mean(-1)
-    targets = {t: curve.sel(statistic=t, head=name).values[[0, -1]].mean() for t in TARGETS}
-    return {
-        "head": name,
-        "relevant": role,
-        "in distribution": float(shares[0]),
-        "far": float(shares[1:5].min()),
-        "far, drawn places": float(shares[5:7].min()),
-        "later": float(shares[7:].min()),
-        "hardmax": " or ".join(sorted(standing.possible)),
-        "target": max(targets, key=targets.__getitem__),
-    }
+    targets = {}
+    for target in TARGETS:
+        weights = curve.sel(statistic=target, head=name).values
+        targets[target] = weights[[0, -1]].mean()
+    row: dict[str, Any] = {"head": name, "relevant": role}
+    row["in distribution"] = float(shares[0])
+    row["far"] = float(shares[1:5].min())
+    row["far, drawn places"] = float(shares[5:7].min())
+    row["later"] = float(shares[7:].min())
+    row["hardmax"] = " or ".join(sorted(standing.possible))
+    row["target"] = max(targets, key=targets.__getitem__)
+    return row
 
 
 def needs_softmax(facts: Facts) -> str | None:

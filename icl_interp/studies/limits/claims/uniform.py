@@ -36,23 +36,25 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """Whether heads that matter average uniformly when there are many tokens."""
     mattering = relevance.Mattering.of(results, facts)
     trained = _trained_length(results[dispersion])
-    found: dict[str, Found] = {
-        "relevant heads": mattering.counted,
-        "trained length": Estimate.exactly("trained length", trained, "tokens"),
-    }
+    found: dict[str, Found] = {}
+    found["relevant heads"] = mattering.counted
+    found["trained length"] = Estimate.exactly("trained length", trained, "tokens")
     if trained < SHORTEST:
         return found
 
     def counting(level: float) -> dict[str, Standing]:
-        return mattering.among(level, _standings(results[deficit], level))
+        standings = _standings(results[deficit], level)
+        return mattering.among(level, standings)
 
-    return {**found, "share": relevance.share_of_heads("share", counting)}
+    found["share"] = relevance.share_of_heads("share", counting)
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
     """The share among all heads of an untrained control: none of them matters."""
     result = results.control[deficit]
-    return {"share": relevance.share_of_heads("share", lambda level: _standings(result, level))}
+    share = relevance.share_of_heads("share", lambda level: _standings(result, level))
+    return {"share": share}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -64,27 +66,31 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if "share" not in found:
         return Remarks(scope=scope)
     mattering = relevance.Mattering.of(results, facts)
-    heads = mattering.among(relevance.USUAL, _standings(results[deficit], relevance.USUAL))
+    standings = _standings(results[deficit], relevance.USUAL)
+    heads = mattering.among(relevance.USUAL, standings)
+    # By how much the error rises if one head is made uniform, over the error itself.
     swaps = results[relevance.relevance].sel(intervention="uniform", statistic="rise").values
-    rises = swaps.mean(-1) / max(facts.error, 1e-300)
+    error = max(facts.error, 1e-300)
+    rises = swaps.mean(-1) / error
     rows = _dispersion_rows(results[dispersion], results[deficit], mattering.roles, rises)
     mine = [row for row in rows if heads[row["head"]].value != "out"]
     told = Remarks(scope=scope, causal=_causal(mine), details=rows)
     if not mine:
         return told
     counts = _counts(heads, mine)
-    return replace(
-        told,
-        caveat=f"At ten times the trained length {counts['uniform at 10 trained lengths']} of "
-        f"{len(mine)} are uniform, and in the limit of many tokens "
-        f"{counts['uniform in the limit']}.",
-        details=(*rows, counts),
+    at_10 = counts["uniform at 10 trained lengths"]
+    in_limit = counts["uniform in the limit"]
+    caveat = (
+        f"At ten times the trained length {at_10} of {len(mine)} are uniform, and in the limit of "
+        f"many tokens {in_limit}."
     )
+    return replace(told, caveat=caveat, details=(*rows, counts))
 
 
 def _trained_length(curve: DataArray) -> float:
     """Tokens of a prompt in training; the lengths behind it are resampled."""
-    return float(curve["n"].values[-len(BEYOND) - 1])
+    lengths = curve["n"].values
+    return float(lengths[-len(BEYOND) - 1])
 
 
 def _causal(mine: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -94,25 +100,36 @@ def _causal(mine: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "intervention": "make the attention of one head uniform",
         "criterion": "the error in distribution rises by at most 10 %",
         "effect": float(np.median(rises)) if rises else float("nan"),
-        "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
+        "relevant heads that can be made uniform": sum(rise <= 0.1 for rise in rises),
         "relevant heads": len(mine),
     }
 
 
 def _counts(heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many of the heads that matter are uniform, and where."""
+    at_10 = 0
+    for head in heads.values():
+        at_10 += head.value == "yes"
+    in_limit = 0
+    later = 0
+    among_x = 0
+    among_y = 0
+    weights = []
+    for row in mine:
+        in_limit += row["limit"] <= UNIFORM
+        later += row["at 10 trained lengths"] > UNIFORM >= row["limit"]
+        among_x += row["within x"] <= UNIFORM
+        among_y += row["within y"] <= UNIFORM
+        weights.append(row["max weight at 40 trained lengths"])
+    # The keys are printed in this order.
     return {
         "heads that matter": len(mine),
-        "uniform at 10 trained lengths": sum(head.value == "yes" for head in heads.values()),
-        "uniform in the limit": sum(row["limit"] <= UNIFORM for row in mine),
-        "not yet at 10 trained lengths, but in the limit": sum(
-            row["at 10 trained lengths"] > UNIFORM >= row["limit"] for row in mine
-        ),
-        "uniform among x tokens": sum(row["within x"] <= UNIFORM for row in mine),
-        "uniform among y tokens": sum(row["within y"] <= UNIFORM for row in mine),
-        "largest weight at 40 trained lengths": max(
-            row["max weight at 40 trained lengths"] for row in mine
-        ),
+        "uniform at 10 trained lengths": at_10,
+        "uniform in the limit": in_limit,
+        "not yet at 10 trained lengths, but in the limit": later,
+        "uniform among x tokens": among_x,
+        "uniform among y tokens": among_y,
+        "largest weight at 40 trained lengths": max(weights),
     }
 
 
@@ -121,42 +138,54 @@ def _standings(result: DataArray, level: float) -> dict[str, Standing]:
 
     A head that is uniform in the limit only, or is unclear, counts both ways.
     """
-    at, limit = (result.sel(n=n).values.T for n in ("10 x trained", "limit"))  # (unit, head)
-    _, low, high = simultaneous(
-        lambda now, end: np.concatenate([now, end], -1), at, limit, level=level
-    )
+    # (unit, head) each
+    at = result.sel(n="10 x trained").values.T
+    limit = result.sel(n="limit").values.T
+
+    def both(now: np.ndarray, end: np.ndarray) -> np.ndarray:
+        return np.concatenate([now, end], -1)
+
+    _, low, high = simultaneous(both, at, limit, level=level)
     n = at.shape[1]
     found = {}
     for i, name in enumerate(result.indexes["head"]):
-        uniform, never = high[i] <= UNIFORM, min(low[i], low[n + i]) > UNIFORM
-        possible: set[Outcome] = {"yes"} if uniform else {"no"} if never else {"yes", "no"}
-        found[name] = Standing("yes" if at[:, i].mean() <= UNIFORM else "no", frozenset(possible))
+        possible: set[Outcome] = {"yes", "no"}
+        least = min(low[i], low[n + i])
+        if high[i] <= UNIFORM:
+            possible = {"yes"}
+        elif least > UNIFORM:
+            possible = {"no"}
+        mean = at[:, i].mean()
+        by_value: Outcome = "yes" if mean <= UNIFORM else "no"
+        found[name] = Standing(by_value, frozenset(possible))
     return found
 
 
 def _dispersion_rows(
     curve: DataArray, result: DataArray, roles: Mapping[str, str], rises: np.ndarray
 ) -> tuple[dict[str, Any], ...]:
+    """A row for each head: deficits of its pattern, its scores, and what a uniform swap costs."""
+    trained = -len(BEYOND) - 1
     rows = []
-    for i, name in enumerate(curve.indexes["head"]):
-        at, widest = result.sel(head=name).values.mean(-1), curve.sel(head=name).values
-        bound = min(at[3], at[3] ** 2 / 8)
-        rows.append(
-            {
-                "head": name,
-                "relevant": roles[name],
-                "at the trained length": float(at[0]),
-                "at 10 trained lengths": float(at[1]),
-                "limit": float(at[2]),
-                "score range": float(at[3]),
-                "bound min(R, R^2/8)": float(bound),
-                "max weight at 40 trained lengths": float(widest[1, -1]),
-                "within x": float(widest[2, -2]),
-                "within y": float(widest[3, -2]),
-                "variance from samples": float(widest[4, -len(BEYOND) - 1]),
-                "uniform swap, relative rise of error": float(rises[i]),
-            }
-        )
+    for name, rise in zip(curve.indexes["head"], rises, strict=False):
+        at, beyond, limit, score_range = result.sel(head=name).values.mean(-1)
+        widest = curve.sel(head=name).values
+        bound = min(score_range, score_range**2 / 8)
+        row = {
+            "head": name,
+            "relevant": roles[name],
+            "at the trained length": float(at),
+            "at 10 trained lengths": float(beyond),
+            "limit": float(limit),
+            "score range": float(score_range),
+            "bound min(R, R^2/8)": float(bound),
+            "max weight at 40 trained lengths": float(widest[1, -1]),
+            "within x": float(widest[2, -2]),
+            "within y": float(widest[3, -2]),
+            "variance from samples": float(widest[4, trained]),
+            "uniform swap, relative rise of error": float(rise),
+        }
+        rows.append(row)
     return tuple(rows)
 
 

@@ -57,7 +57,8 @@ def _of_one_degree(facts: Facts) -> str | None:
 
     The paper speaks of models that were trained on several degrees and asked about those between.
     """
-    if reason := needs_polynomials(facts):
+    reason = needs_polynomials(facts)
+    if reason:
         return reason
     only = only_class(facts)
     if only is None:
@@ -75,9 +76,16 @@ def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
     roles = singles(facts.companions)
     if degree in roles:
         return [(str(roles[degree]), degree)]
-    trained = [d for d in trained_degrees(facts) if f"degree {d}" in result.indexes["class"]]
-    below, above = [d for d in trained if d < degree], [d for d in trained if d > degree]
-    return [("model", d) for d in ([below[-1]] if below else []) + ([above[0]] if above else [])]
+    below: list[Cell] = []
+    above: list[Cell] = []
+    for trained in trained_degrees(facts):
+        if f"degree {trained}" not in result.indexes["class"]:
+            continue
+        if trained < degree:
+            below.append(("model", trained))
+        elif trained > degree:
+            above.append(("model", trained))
+    return below[-1:] + above[:1]
 
 
 def _worst_ratio(
@@ -87,25 +95,41 @@ def _worst_ratio(
 
     Of several references the geometric mean counts.
     """
-    arrays = [errors_of_cells(result, [("model", d)], points) for d in unseen]
-    arrays += [errors_of_cells(result, cells, points) for cells in references]
+    # Two arrays each, the errors and those of predicting 0.
+    arrays = []
+    for degree in unseen:
+        arrays += errors_of_cells(result, [("model", degree)], points)
+    for cells in references:
+        arrays += errors_of_cells(result, cells, points)
     n = len(unseen)
 
     def worst(*means: np.ndarray) -> np.ndarray:
-        logs = [log_rates(means[2 * i], means[2 * i + 1]).mean(-1) for i in range(2 * n)]
-        return np.max([logs[i] - logs[n + i] for i in range(n)], axis=0)
+        logs = []
+        for error, zero in zip(means[::2], means[1::2], strict=True):
+            logs.append(log_rates(error, zero).mean(-1))
+        ratios = [mine - reference for mine, reference in zip(logs[:n], logs[n:], strict=True)]
+        return np.max(ratios, axis=0)
 
-    return bootstrap(worst, *(array for pair in arrays for array in pair))
+    return bootstrap(worst, *arrays)
 
 
 def _drawn_ratio(result: DataArray, largest: int) -> Interval:
     """Error rate on polynomials of drawn powers over that on the largest trained degree, log10."""
-    cells = [
-        result.sel({"predictor": who, "class": name, "points": "own"}).values
-        for name in (DRAWN, f"degree {largest}")
-        for who in ("model", "zero")
-    ]
-    return bootstrap(lambda e, z, e_own, z_own: log_rates(e, z) - log_rates(e_own, z_own), *cells)
+    cells = []
+    for name in (DRAWN, f"degree {largest}"):
+        for who in ("model", "zero"):
+            cells.append(_errors_on(result, who, name))
+
+    def ratio(e: np.ndarray, z: np.ndarray, e_own: np.ndarray, z_own: np.ndarray) -> np.ndarray:
+        return log_rates(e, z) - log_rates(e_own, z_own)
+
+    return bootstrap(ratio, *cells)
+
+
+def _errors_on(result: DataArray, who: str, name: str) -> np.ndarray:
+    """The errors of a predictor on prompts of one class."""
+    cell = {"predictor": who, "class": name, "points": "own"}
+    return result.sel(cell).values
 
 
 CRITERION = Criterion(
@@ -163,28 +187,33 @@ class Degrees(NamedTuple):
         """Those that are scored; none where the largest degree trained on is not."""
         measured = result.indexes["class"]
         largest = trained_degrees(facts)[-1]
-        inside = [d for d in unseen_inside(polynomial_in(facts)) if f"degree {d}" in measured]
-        outside = [largest + 1] if f"degree {largest + 1}" in measured else []
+        candidates = unseen_inside(polynomial_in(facts))
+        inside = [degree for degree in candidates if f"degree {degree}" in measured]
+        outside = []
+        if f"degree {largest + 1}" in measured:
+            outside.append(largest + 1)
         if f"degree {largest}" not in measured:
             return cls([], outside, [], largest)
-        references = [_reference(facts, result, d) for d in inside or outside]
+        references = [_reference(facts, result, degree) for degree in inside or outside]
         return cls(inside, outside, references, largest)
 
     @property
     def unseen(self) -> list[int]:
         """Those that decide."""
-        return (self.inside or self.outside)[: len(self.references)]
+        n_decide = len(self.references)
+        return (self.inside or self.outside)[:n_decide]
 
 
 def _rates(result: DataArray, degrees: Degrees) -> dict[str, Found]:
     """What the criterion asks for: ratios to references, and the highest of the model's rates."""
-    error, zero = errors_of_cells(result, [("model", d) for d in degrees.unseen], "own")
-    drawn = {"class": DRAWN, "points": "own"}
-    mine = result.sel({"predictor": "model", **drawn}).values
-    nothing = result.sel({"predictor": "zero", **drawn}).values
-    every = (np.column_stack([error, mine]), np.column_stack([zero, nothing]))
+    unseen = degrees.unseen
+    cells: list[Cell] = [("model", degree) for degree in unseen]
+    error, zero = errors_of_cells(result, cells, "own")
+    drawn_error = _errors_on(result, "model", DRAWN)
+    drawn_zero = _errors_on(result, "zero", DRAWN)
+    every = (np.column_stack([error, drawn_error]), np.column_stack([zero, drawn_zero]))
     return {
-        "ratio": _worst_ratio(result, degrees.unseen, degrees.references, "own"),
+        "ratio": _worst_ratio(result, unseen, degrees.references, "own"),
         "drawn": _drawn_ratio(result, degrees.largest),
         "highest": highest_rate(every),
     }
@@ -195,7 +224,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     result = results[errors]
     degrees = Degrees.of(facts, result)
     found: dict[str, Found] = {"unseen": len(degrees.unseen)}
-    return found | _rates(result, degrees) if degrees.unseen else found
+    if degrees.unseen:
+        found |= _rates(result, degrees)
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Found]:
@@ -203,7 +234,9 @@ def untrained(results: Results, facts: Facts) -> dict[str, Found]:
     result = results[errors]
     degrees = Degrees.of(facts, result)
     beside = graft(result, results.control[errors])
-    return _rates(beside, degrees) if degrees.unseen else {}
+    if not degrees.unseen:
+        return {}
+    return _rates(beside, degrees)
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -212,19 +245,27 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     degrees = Degrees.of(facts, result)
     if not degrees.unseen:
         return Remarks()
+    # The model's own cells, and those of companions that are references.
     measured = result.indexes["class"]
-    asked = sorted({*degrees.inside, *trained_degrees(facts)})
-    mine: list[Cell] = [("model", d) for d in asked if f"degree {d}" in measured]
-    matched = [c for cells in degrees.references for c in cells if c[0] != "model"]
+    mine: list[Cell] = []
+    for degree in sorted({*degrees.inside, *trained_degrees(facts)}):
+        if f"degree {degree}" in measured:
+            mine.append(("model", degree))
+    matched: list[Cell] = []
+    for cells in degrees.references:
+        for cell in cells:
+            if cell[0] != "model":
+                matched.append(cell)
     where = "degrees below" if degrees.inside else "a degree above"
+    details = [
+        *rate_rows(result, mine),
+        *rate_rows(result, matched),
+        *_outside(result, degrees.outside),
+    ]
     return Remarks(
         scope=f"{SCOPE}, {where} the largest trained on",
         caveat=may_be_too_high(found["highest"]) or _references(degrees),
-        details=(
-            *rate_rows(result, mine),
-            *rate_rows(result, matched),
-            *_outside(result, degrees.outside),
-        ),
+        details=tuple(details),
     )
 
 
@@ -237,16 +278,17 @@ def _references(degrees: Degrees) -> str:
         )
     against = []
     for degree, cells in zip(degrees.unseen, degrees.references, strict=True):
-        own = all(who == "model" for who, _ in cells)
-        reference = (
-            f"its own on {_list([d for _, d in cells])}" if own else "a matched model trained on it"
-        )
+        reference = "a matched model trained on it"
+        if all(who == "model" for who, _ in cells):
+            reference = f"its own on {_list([of_cell for _, of_cell in cells])}"
         against.append(f"degree {degree}, {reference}")
     return f"The reference is, for {'; '.join(against)}."
 
 
 def _list(degrees: list[int]) -> str:
-    return ("degrees " if len(degrees) > 1 else "degree ") + " and ".join(map(str, degrees))
+    """Degrees in words."""
+    word = "degrees" if len(degrees) > 1 else "degree"
+    return f"{word} {' and '.join(map(str, degrees))}"
 
 
 def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
@@ -256,7 +298,8 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
     squares in that family.
     """
     rows = [rate_row(result, "model", DRAWN)]
-    for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
+    names = [f"degree {degree}" for degree in degrees]
+    for name in (*names, OUTSIDE):
         for who in ("model", "least squares"):
             rows.append(rate_row(result, who, name))
     return rows

@@ -73,18 +73,17 @@ def bare_layer(model: HookedTransformer, norm: bool = False) -> HookedTransforme
     attn = layer.blocks[0].attn
     with torch.no_grad():
         attn.W_Q[-1] = 0
-        for added in (
-            layer.embed.b_E,
-            layer.pos_embed.W_pos,
-            *(getattr(attn, f"b_{letter}") for letter in "QKVO"),
-        ):
-            added.zero_()
+        layer.embed.b_E.zero_()
+        layer.pos_embed.W_pos.zero_()
+        for letter in "QKVO":
+            bias = getattr(attn, f"b_{letter}")
+            bias.zero_()
     return layer
 
 
 def _layer(model: HookedTransformer, n_heads: int, norm: bool) -> HookedTransformer:
     """One layer with the model's weights; heads beyond its own repeat its first ones."""
-    cfg, attn = model.cfg, model.blocks[0].attn
+    cfg = model.cfg
     shape = HookedTransformerConfig(
         n_layers=1,
         d_model=cfg.d_model,
@@ -96,24 +95,27 @@ def _layer(model: HookedTransformer, n_heads: int, norm: bool) -> HookedTransfor
         norm_position="post" if norm else "pre",
     )
     layer = HookedTransformer(shape).double()
-    heads = [h % cfg.n_heads for h in range(n_heads)]
+    heads = [head % cfg.n_heads for head in range(n_heads)]
+    theirs = model.blocks[0].attn
+    attn = layer.blocks[0].attn
     with torch.no_grad():
         for name in ("embed", "pos_embed", "unembed"):
-            getattr(layer, name).load_state_dict(getattr(model, name).state_dict())
-        for letter in "QKVO":
-            getattr(layer.blocks[0].attn, f"W_{letter}").copy_(getattr(attn, f"W_{letter}")[heads])
-        for letter in "QKV":
-            getattr(layer.blocks[0].attn, f"b_{letter}").copy_(getattr(attn, f"b_{letter}")[heads])
-        layer.blocks[0].attn.b_O.copy_(attn.b_O)
+            weights = getattr(model, name).state_dict()
+            getattr(layer, name).load_state_dict(weights)
+        # The bias of the output has no axis of heads.
+        for letter in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
+            weight = getattr(theirs, letter)
+            getattr(attn, letter).copy_(weight[heads])
+        attn.b_O.copy_(theirs.b_O)
     return layer.eval().requires_grad_(False)
 
 
 def tokens_before(checkpoint: Checkpoint, n: int, seed: int) -> Float[Tensor, "context token"]:
     """The scalar tokens x_1, y_1, x_2, .. of n in-distribution prompts, without the query."""
-    prompts = checkpoint.task.sample(
-        n, generator(seed, "experiments/appendix_g"), dtype=torch.float64
-    )
-    return checkpoint.encoding.encode(prompts)[:, :-1, 0]
+    numbers = generator(seed, "experiments/appendix_g")
+    prompts = checkpoint.task.sample(n, numbers, dtype=torch.float64)
+    tokens = checkpoint.encoding.encode(prompts)
+    return tokens[:, :-1, 0]
 
 
 def readings(
@@ -124,13 +126,15 @@ def readings(
     It is what the head writes along zeta_h, over |zeta_h|^2.
     """
     _, zetas = scalar_layer.heads_of(layer)
-    asked = torch.cat(
-        [contexts.repeat_interleave(len(xs), 0), xs.repeat(len(contexts))[:, None]], 1
-    )[..., None]
+    # Every query behind every context.
+    repeated = contexts.repeat_interleave(len(xs), 0)
+    queries = xs.repeat(len(contexts))
+    asked = torch.cat([repeated, queries[:, None]], 1)
     name = "blocks.0.attn.hook_result"
     seen = Activations([name], keep=lambda written: written[:, -1])
-    probe(layer, asked, [seen])
-    read = (seen.recorded[name] * zetas).sum(-1) / zetas.square().sum(-1)
+    probe(layer, asked[..., None], [seen])
+    along = (seen.recorded[name] * zetas).sum(-1)
+    read = along / zetas.square().sum(-1)
     return read.view(len(contexts), len(xs), -1)
 
 
@@ -139,13 +143,15 @@ def limits_of(
 ) -> Float[Tensor, "formula query"]:
     """What the exact limit and the paper's say that a head of this alpha reads at each x."""
     one = torch.ones(1, 1, dtype=torch.float64)
+    alphas = torch.tensor([alpha], dtype=torch.float64)
     rows = []
     for sums in (theory.attention_sums, theory.paper_attention_sums):
         both = []
         for direction in (1, -1):
-            lines = sums(torch.tensor([alpha], dtype=torch.float64), one, context, direction)
+            lines = sums(alphas, one, context, direction)
             both.append(sum(xs * line.slope[0] + line.intercept[0] for line in lines))
-        rows.append(torch.where(xs > 0, *both))
+        right, left = both
+        rows.append(torch.where(xs > 0, right, left))
     return torch.stack(rows)
 
 
@@ -161,20 +167,23 @@ def run(setup: Setup) -> dict[str, Result]:
         return {}
     checkpoint = setup.models[MODEL]
     contexts = tokens_before(checkpoint, setup.preset.n_functions, setup.seed)
-    bare, trained = bare_layer(checkpoint.model), first_layer(checkpoint.model)
-    xs = torch.tensor([sign * x for sign in (1, -1) for x in XS], dtype=torch.float64)
+    context = contexts[0]
+    bare = bare_layer(checkpoint.model)
+    trained = first_layer(checkpoint.model)
+    normed = bare_layer(checkpoint.model, norm=True)
+    right = torch.tensor(XS, dtype=torch.float64)
+    both = torch.cat([right, -right])
     return {
-        "readings": _readings(bare, contexts[0]),
-        "gaps": _gaps(bare, contexts, xs),
-        "sums": scalar_layer.paper_sums(bare, contexts[0], AT),
-        "boundary": _boundary(bare_layer(checkpoint.model, norm=True), contexts[0]),
-        "as trained": scalar_layer.agreement(
-            trained, contexts, torch.tensor(XS, dtype=torch.float64)
-        ),
+        "readings": _readings(bare, context),
+        "gaps": _gaps(bare, contexts, both),
+        "sums": scalar_layer.paper_sums(bare, context, AT),
+        "boundary": _boundary(normed, context),
+        "as trained": scalar_layer.agreement(trained, contexts, right),
     }
 
 
 def _kind(alpha: float) -> str:
+    """The sum that a head of this alpha belongs to."""
     return next(name for name, sign in SUMS.items() if np.sign(alpha) == sign)
 
 
@@ -182,22 +191,16 @@ def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
     """Every head at +-AT after one context."""
     xs = torch.tensor([AT, -AT], dtype=torch.float64)
     alphas, _ = scalar_layer.heads_of(layer)
-    measured = readings(layer, context[None], xs)[0]
+    (measured,) = readings(layer, context[None], xs)
     rows = []
-    for h, alpha in enumerate(alphas.tolist()):
+    for head, alpha in enumerate(alphas.tolist()):
         exact, paper = limits_of(alpha, context, xs)
         for i, x in enumerate(xs.tolist()):
-            rows.append(
-                {
-                    "head": h,
-                    "sum": _kind(alpha),
-                    "alpha": alpha,
-                    "x": x,
-                    "paper": float(paper[i]),
-                    "exact limit": float(exact[i]),
-                    "measured": float(measured[i, h]),
-                }
-            )
+            row = {"head": head, "sum": _kind(alpha), "alpha": alpha, "x": x}
+            row["paper"] = float(paper[i])
+            row["exact limit"] = float(exact[i])
+            row["measured"] = float(measured[i, head])
+            rows.append(row)
     return table_of_rows(rows, note="m_h(x) after one context; float64")
 
 
@@ -205,26 +208,25 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
     """Largest |measured - formula| over contexts, heads and directions, by sum, formula and |x|."""
     alphas, _ = scalar_layer.heads_of(layer)
     measured = readings(layer, contexts, xs)
+    shape = (len(FORMULAS), 2, len(XS))  # formula, direction, |x|
     values = np.full((len(SUMS), len(FORMULAS), len(XS)), np.nan)
     for i, name in enumerate(SUMS):
-        heads = [h for h, alpha in enumerate(alphas.tolist()) if _kind(alpha) == name]
-        if heads:
-            by_formula = torch.stack(
-                [
-                    torch.stack([limits_of(float(alphas[h]), c, xs) for h in heads], -1)
-                    for c in contexts
-                ]
-            )
-            gap = (
-                (measured[:, None][..., heads] - by_formula).abs().amax((0, -1))
-            )  # formula, both directions
-            values[i] = gap.view(len(FORMULAS), 2, len(XS)).amax(1).numpy()
+        heads = [head for head, alpha in enumerate(alphas.tolist()) if _kind(alpha) == name]
+        if not heads:
+            continue
+        largest = torch.zeros(len(FORMULAS), len(xs), dtype=torch.float64)
+        for head in heads:
+            alpha = float(alphas[head])
+            for context, read in zip(contexts, measured[..., head], strict=True):
+                gap = (read - limits_of(alpha, context, xs)).abs()
+                largest = torch.maximum(largest, gap)
+        values[i] = largest.view(shape).amax(1).numpy()
     axes = {"sum": tuple(SUMS), "formula": FORMULAS, "x": XS}
-    note = (
+    what = (
         f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} "
         "contexts, heads, ±x"
     )
-    return make_curve(values, axes, note=note)
+    return make_curve(values, axes, note=what)
 
 
 def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> DataFrame:
@@ -233,34 +235,33 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
     Beside it stands what the paper's slope would make of it.
     """
     alphas, zetas = scalar_layer.heads_of(layer)
+    read_in = layer.embed.W_E[0]
     read_out = layer.unembed.W_U[:, 0]
+    bias = layer.unembed.b_U[0]
     norm = layer.blocks[0].ln1
     assert isinstance(norm, Norm)  # `bare_layer` has a LayerNorm, with gain and bias
     assert norm.w is not None
     assert norm.b is not None
     rows = []
     for direction in (1, -1):
-        tokens = torch.cat([context, torch.tensor([direction * BOUNDARY_AT], dtype=torch.float64)])[
-            None, :, None
-        ]
+        x = direction * BOUNDARY_AT
+        tokens = torch.cat([context, torch.tensor([x], dtype=torch.float64)])
+        predictions = layer(tokens[None, :, None])
         exact = scalar_layer.far_output(layer, context, direction).constant
         slope, intercept = theory.paper_attention_asymptote(
-            layer.embed.W_E[0], alphas, zetas, context, direction
+            read_in, alphas, zetas, context, direction
         )
         limit, _ = theory.layernorm_far(slope, intercept, norm.w, norm.b, norm.eps, direction)
-        rows.append(
-            {
-                "x": direction * BOUNDARY_AT,
-                "paper": float(limit @ read_out + layer.unembed.b_U[0]),
-                "exact limit": float(exact[0]),
-                "measured": float(layer(tokens)[0, -1, 0]),
-            }
-        )
-    note = (
+        row = {"x": x}
+        row["paper"] = float(limit @ read_out + bias)
+        row["exact limit"] = float(exact[0])
+        row["measured"] = float(predictions[0, -1, 0])
+        rows.append(row)
+    what = (
         "f with a LayerNorm behind the layer; paper: the same limit of the line that its three "
         "sums give"
     )
-    return table_of_rows(rows, note=note)
+    return table_of_rows(rows, note=what)
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -268,39 +269,27 @@ def compare(results: Results) -> DataFrame | None:
 
     The last rows are the boundary values.
     """
-    numbers = ("paper", "exact limit", "measured")
-    rows = [
-        {
-            "quantity": f"{row['sum'][:2]}, head {row['head']}, alpha {row['alpha']:.2g}",
-            "x": row["x"],
-            **{name: row[name] for name in numbers},
-        }
-        for row in errors.rows_of(results, "readings")
-    ]
+    rows = []
+    for row in errors.rows_of(results, "readings"):
+        words = f"{row['sum'][:2]}, head {row['head']}, alpha {row['alpha']:.2g}"
+        rows.append(_compared(words, row))
     for row in errors.rows_of(results, "sums", sum="exponent of Var"):
-        rows.append(
-            {
-                "quantity": "exponent of Var over the width",
-                "x": row["x"],
-                "paper": 1.0,
-                "exact limit": 2.0,
-                "measured": _exponent(row),
-            }
-        )
+        numbers = {"x": row["x"], "paper": 1.0, "exact limit": 2.0, "measured": _exponent(row)}
+        rows.append(_compared("exponent of Var over the width", numbers))
     for row in errors.rows_of(results, "boundary"):
-        rows.append(
-            {
-                "quantity": "boundary value, LN behind",
-                "x": row["x"],
-                **{name: row[name] for name in numbers},
-            }
-        )
-    for row in rows:
-        for formula in ("exact limit", "paper"):
-            row[f"measured - {formula}"] = row["measured"] - row[formula]
-    return errors.as_table(
-        rows, f"{PAPER}, appendix G.1; heads: m_h(x), in units of the tokens, after one context"
-    )
+        rows.append(_compared("boundary value, LN behind", row))
+    what = f"{PAPER}, appendix G.1; heads: m_h(x), in units of the tokens, after one context"
+    return errors.as_table(rows, what)
+
+
+def _compared(quantity: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `compare`: the three numbers, and how far the measured one is from the others."""
+    found = {"quantity": quantity}
+    for name in ("x", "paper", "exact limit", "measured"):
+        found[name] = row[name]
+    for formula in ("exact limit", "paper"):
+        found[f"measured - {formula}"] = row["measured"] - row[formula]
+    return found
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -314,47 +303,69 @@ def states(results: Results) -> tuple[Statement, ...]:
     gaps = results.get("gaps")
     if not isinstance(gaps, DataArray):
         return (note(f"The model {MODEL} is missing."),)
-    lines = [
-        note(
-            "This checks formulas of one attention layer: they hold for any weights or for none, "
-            "so nothing here is evidence about trained models."
-        ),
-        *(_states_sum(gaps, name) for name in gaps.indexes["sum"]),
-    ]
-    exponents = [_exponent(row) for row in errors.rows_of(results, "sums", sum="exponent of Var")]
+    text = (
+        "This checks formulas of one attention layer: they hold for any weights or for none, "
+        "so nothing here is evidence about trained models."
+    )
+    lines = [note(text)]
+    for name in gaps.indexes["sum"]:
+        lines.append(_states_sum(gaps, name))
+    lines.append(_states_variance(results))
+    lines.append(_states_boundary(results))
+    trained = errors.rows_of(results, "as trained")
+    apart = max(row["attention"] / max(1.0, row["x"]) for row in trained)
+    last = trained[-1]
+    text = (
+        "With the biases and positions that it was trained with, the layer's output is the closed "
+        f"form to {apart:.1g} of the query's size, and f is within {last['limit']:.1g} of its "
+        f"exact limit at |x| = {last['x']:g}."
+    )
+    lines.append(note(text))
+    return tuple(lines)
+
+
+def _states_variance(results: Results) -> Statement:
+    """Does the variance over the width grow as printed?"""
+    exponents = []
+    distances = []
+    for row in errors.rows_of(results, "sums", sum="exponent of Var"):
+        exponent = _exponent(row)
+        exponents.append(exponent)
+        distances.append(abs(exponent - 1))
     text = (
         f"the variance over the width grows as |x| to the power {_range(exponents)}; printed is c "
         "|x|, power 1, by which LayerNorm's output would grow like the root of |x| and have no "
         "boundary value."
     )
-    lines.append(statement(text, POWER, *(abs(e - 1) for e in exponents), kind="printed"))
-    boundary = errors.rows_of(results, "boundary")
-    held = max(abs(row["measured"] - row["exact limit"]) for row in boundary)
-    apart = max(abs(row["exact limit"] - row["paper"]) for row in boundary)
+    return statement(text, POWER, *distances, kind="printed")
+
+
+def _states_boundary(results: Results) -> Statement:
+    """Is there a boundary value, and where would the sums as printed put it?"""
+    held = []
+    apart = []
+    values = []
+    for row in errors.rows_of(results, "boundary"):
+        held.append(abs(row["measured"] - row["exact limit"]))
+        apart.append(abs(row["exact limit"] - row["paper"]))
+        values.append(f"{row['measured']:.3g}")
     text = (
         "with a LayerNorm behind the layer there is a boundary value in each direction "
-        f"({', '.join(format(row['measured'], '.3g') for row in boundary)}; within {held:.1g} of "
-        f"the exact limit). The sums as printed would put it {apart:.2g} away."
+        f"({', '.join(values)}; within {max(held):.1g} of "
+        f"the exact limit). The sums as printed would put it {max(apart):.2g} away."
     )
-    lines.append(statement(text, BOUNDARY, held, kind="formula"))
-    trained = errors.rows_of(results, "as trained")
-    text = (
-        "With the biases and positions that it was trained with, the layer's output is the closed "
-        f"form to {max(row['attention'] / max(1.0, row['x']) for row in trained):.1g} of the "
-        f"query's size, and f is within {trained[-1]['limit']:.1g} of its exact limit at |x| = "
-        f"{trained[-1]['x']:g}."
-    )
-    return (*lines, note(text))
+    return statement(text, BOUNDARY, max(held), kind="formula")
 
 
 def _states_sum(gaps: DataArray, name: str) -> Statement:
-    last = gaps.indexes["x"][-1]
+    """Does one of the three sums give the limit as printed?"""
+    farthest = gaps.indexes["x"][-1]
     exact, paper = (float(gaps.sel(sum=name, formula=formula).values[-1]) for formula in FORMULAS)
     if np.isnan(exact):
         return note(f"No head of this layer is in {name}.")
     text = (
-        f"{name}: at |x| = {last:g} heads read within {exact:.1g} of the exact limit and within "
-        f"{errors.plainly(paper)} of the printed one, in units of the tokens."
+        f"{name}: at |x| = {farthest:g} heads read within {exact:.1g} of the exact limit and "
+        f"within {errors.plainly(paper)} of the printed one, in units of the tokens."
     )
     return statement(text, AS_PRINTED, paper, given={REACHED.quantity: exact}, kind="printed")
 
@@ -364,11 +375,19 @@ def _exponent(row: Mapping[str, Any]) -> float:
 
     These are |measured - 2| ("ours") and |measured - 1| ("printed").
     """
-    return min(1 + row["printed"], 1 - row["printed"], key=lambda e: abs(abs(e - 2) - row["ours"]))
+
+    def mismatch(exponent: float) -> float:
+        return abs(abs(exponent - 2) - row["ours"])
+
+    above = 1 + row["printed"]
+    below = 1 - row["printed"]
+    return min(above, below, key=mismatch)
 
 
 def _range(values: Sequence[float]) -> str:
-    low, high = (f"{v:.4f}" for v in (min(values), max(values)))
+    """From the smallest to the largest, in words."""
+    low = f"{min(values):.4f}"
+    high = f"{max(values):.4f}"
     return low if low == high else f"{low} to {high}"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +14,13 @@ from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Result, make_table
+from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import queries, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 
 CUBIC = "degree_3"
+BEST = "least squares, degree 3"
 
 # R2 from which a function counts as followed, and below which it does not.
 FOLLOWED = 0.9
@@ -61,22 +63,25 @@ def follow(setup: Setup, functions: Mapping[str, Shown]) -> dict[str, Result]:
     """Predictions, truth and errors of the model for each function, over its inputs."""
     if not setup.has(CUBIC):
         return {}
-    model, n = setup.models[CUBIC], setup.preset.n_functions
-    results: dict[str, Result] = {}
+    model = setup.models[CUBIC]
+    n = setup.preset.n_functions
+    n_points = setup.preset.n_points
+    curves: dict[str, Result] = {}
     tables = []
     for name, shown in functions.items():
-        prompts = queries.contexts(shown.f, shown.inputs, setup.preset.n_points, n, setup.seed)
-        truth = shown.f(torch.from_numpy(shown.xs))
-        found = {
-            CUBIC: queries.sweep(model, prompts, shown.xs),
-            "least squares, degree 3": queries.polynomial_fit(prompts, shown.xs, 3),
-            "zero": torch.zeros(n, len(shown.xs), dtype=torch.float64),
-        }
+        xs = shown.xs
+        prompts = queries.contexts(shown.f, shown.inputs, n_points, n, setup.seed)
+        truth = shown.f(torch.from_numpy(xs))
+        # Beside the model stand what the same contexts allow, and what needs no context.
+        found = {}
+        found[CUBIC] = queries.sweep(model, prompts, xs)
+        found[BEST] = queries.polynomial_fit(prompts, xs, 3)
+        found["zero"] = torch.zeros(n, len(xs), dtype=torch.float64)
         law = law_words(shown.inputs)
-        note = f"{n} contexts of {setup.preset.n_points - 1} pairs, inputs {law}"
-        results[name] = queries.summary(found[CUBIC], truth, shown.xs, note)
-        tables.append(_follow_table(name, found, truth, note))
-    return {"errors": errors.joined(tables), **results}
+        what = f"{n} contexts of {n_points - 1} pairs, inputs {law}"
+        curves[name] = queries.summary(found[CUBIC], truth, xs, what)
+        tables.append(_follow_table(name, found, truth, what))
+    return {"errors": errors.joined(tables), **curves}
 
 
 def law_words(law: Distribution) -> str:
@@ -102,45 +107,45 @@ def _follow_table(
     R2 is relative to the function's own variance.
     """
     variance = float(truth.var(unbiased=False))
-    intervals = {
-        name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy())
-        for name, f in found.items()
-    }
-    return make_table(
-        {
-            "function": [function] * len(intervals),
-            "predictor": list(intervals),
-            "error": [i.value for i in intervals.values()],
-            "low": [i.low for i in intervals.values()],
-            "high": [i.high for i in intervals.values()],
-            "r2": [1 - i.value / variance for i in intervals.values()],
-            "r2 low": [1 - i.high / variance for i in intervals.values()],
-            "r2 high": [1 - i.low / variance for i in intervals.values()],
-        },
-        note=f"mean over the interval; {note}; 95 % bootstrap over contexts",
-    )
+    rows = []
+    for name, f in found.items():
+        squares = (f - truth).square().mean(-1)
+        error = bootstrap(lambda mean: mean, squares.numpy())
+        row: dict[str, Any] = {"function": function, "predictor": name}
+        row["error"] = error.value
+        row["low"] = error.low
+        row["high"] = error.high
+        # The largest error has the least R2.
+        row["r2"] = 1 - error.value / variance
+        row["r2 low"] = 1 - error.high / variance
+        row["r2 high"] = 1 - error.low / variance
+        rows.append(row)
+    what = f"mean over the interval; {note}; 95 % bootstrap over contexts"
+    return table_of_rows(rows, note=what)
 
 
 def states_followed(results: Results) -> tuple[Statement, ...]:
     """Is each function followed, and how far from the best that its contexts allow?"""
     lines = []
     for row in errors.rows_of(results, "errors", predictor=CUBIC):
-        (best,) = errors.rows_of(
-            results, "errors", function=row["function"], predictor="least squares, degree 3"
-        )
+        name = row["function"]
+        (best,) = errors.rows_of(results, "errors", function=name, predictor=BEST)
         text = (
-            f"{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, "
+            f"{name} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, "
             f"{row['r2 high']:.3f}], error {row['error']:.2g}; a cubic fitted to the same contexts "
             f"has {best['error']:.2g}."
         )
-        lines.append(statement(text, FOLLOWS, errors.interval_of(row, "r2", "r2 low", "r2 high")))
+        r2 = errors.interval_of(row, "r2", "r2 low", "r2 high")
+        lines.append(statement(text, FOLLOWS, r2))
     return tuple(lines) or (note(f"The model {CUBIC} is missing."),)
 
 
 def compare_followed(results: Results) -> DataFrame | None:
     """Ours beside what the same contexts allow; the paper's plots come without numbers."""
     keys = ("function", "predictor", "error", "low", "high", "r2")
-    rows = [{key: row[key] for key in keys} for row in errors.rows_of(results, "errors")]
+    rows = []
+    for row in errors.rows_of(results, "errors"):
+        rows.append({key: row[key] for key in keys})
     return errors.as_table(rows, "mean squared error over the interval, intervals over contexts")
 
 

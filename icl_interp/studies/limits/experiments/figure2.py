@@ -19,6 +19,7 @@ from icl_interp.studies.limits.experiments.table2 import (
     LABELS,
     MIXED,
     MIXED_ATTENTION,
+    MODELS,
     by_degree,
     matrices,
     table2_models,
@@ -58,22 +59,18 @@ def compare_rates(results: Results) -> DataFrame | None:
     """
     rows = []
     for degree in range(1, 6):
-        for name, rates in table2_rates(degree).items():
-            ours = [
-                {
-                    **row,
-                    "error": row["error_rate"],
-                    "low": row["rate_low"],
-                    "high": row["rate_high"],
-                }
-                for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
-            ]
-            rows += errors.side_by_side(
-                rates, ours, degree=degree, model=LABELS.get(name, f"M{degree}")
-            )
-    return errors.as_table(
-        rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps"
-    )
+        for name, paper in table2_rates(degree).items():
+            ours = []
+            for row in errors.rows_of(results, "errors", degree=degree, predictor=name):
+                rate = dict(row)
+                rate["error"] = row["error_rate"]
+                rate["low"] = row["rate_low"]
+                rate["high"] = row["rate_high"]
+                ours.append(rate)
+            label = LABELS.get(name, f"M{degree}")
+            rows += errors.side_by_side(paper, ours, degree=degree, model=label)
+    what = f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps"
+    return errors.as_table(rows, what)
 
 
 def states_figure2(results: Results) -> tuple[Statement, ...]:
@@ -83,16 +80,16 @@ def states_figure2(results: Results) -> tuple[Statement, ...]:
     """
     lines = []
     for degree in (2, 4):
-        own = _ratio(results, degree, MIXED, BY_DEGREE[degree])
-        if own:
-            text = (
-                f"on degree {degree}, which it never saw, M135's error at sigma 1 is "
-                f"{factor_text(own)} times that of the model trained on it (one run of each)."
-            )
-            (row,) = errors.rows_of(
-                results, "errors", degree=degree, predictor=BY_DEGREE[degree], sigma=1
-            )
-            lines.append(statement(text, COMPARABLE, own, given={OWN_R2: row["r2"]}))
+        name = BY_DEGREE[degree]
+        own = _ratio(results, degree, MIXED, name)
+        if not own:
+            continue
+        text = (
+            f"on degree {degree}, which it never saw, M135's error at sigma 1 is "
+            f"{factor_text(own)} times that of the model trained on it (one run of each)."
+        )
+        (row,) = errors.rows_of(results, "errors", degree=degree, predictor=name, sigma=1)
+        lines.append(statement(text, COMPARABLE, own, given={OWN_R2: row["r2"]}))
     for with_gaps, curriculum in GAPS.items():
         lines += _gaps_against(results, with_gaps, curriculum)
     lines += map(note, errors.in_numbers(compare_rates(results)))
@@ -128,8 +125,9 @@ def _ratio(results: Results, degree: int, a: str, b: str) -> Interval | None:
     """error a / error b at sigma 1 with its interval, in whichever order the pair is stored."""
     for x, y, sign in ((a, b, 1), (b, a, -1)):
         for row in errors.rows_of(results, "ratios", degree=degree, a=x, b=y, sigma=1):
-            low, high = sorted((sign * row["low"], sign * row["high"]))
-            return Interval(10 ** (sign * row["log10 ratio"]), 10**low, 10**high)
+            value = sign * row["log10 ratio"]
+            ends = (sign * row["low"], sign * row["high"])
+            return Interval(10**value, 10 ** min(ends), 10 ** max(ends))
     return None
 
 
@@ -138,7 +136,7 @@ FIGURE2_EXPERIMENT = Experiment(
     "Generalisation across degrees: one degree, gaps (1, 3, 5) and curriculum (1, 2, 3), each with "
     "and without MLP",
     f"{PAPER}, section 4.3, Figure 2",
-    tuple(Model(name) for name in (*(BY_DEGREE[d] for d in range(1, 6)), *GAPS, *GAPS.values())),
+    tuple(map(Model, (*MODELS, *GAPS.values()))),
     run_figure2,
     states_figure2,
     compare_rates,

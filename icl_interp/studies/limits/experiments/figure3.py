@@ -1,6 +1,6 @@
 """Figure 3 of Naim & Asher (2025): error rate against sigma, a model for each degree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,22 +59,27 @@ WIDTH = none_of("sigmas at which width helps")
 def run_figure3(setup: Setup) -> dict[str, Result]:
     """M1 to M6, each on its own degree; at the paper's scale also M1 at twice the width."""
     results: dict[str, Result] = {"errors": own_degrees(setup, BY_DEGREE, "uniform")}
-    if setup.has(WIDE, BY_DEGREE[1]):
-        matrix = setup.errors([WIDE, BY_DEGREE[1]], polynomials(setup.preset, 1), SIGMAS)
-        results["width"] = errors.ratios(matrix, [(WIDE, BY_DEGREE[1])])
+    narrow = BY_DEGREE[1]
+    if setup.has(WIDE, narrow):
+        task = polynomials(setup.preset, 1)
+        matrix = setup.errors([WIDE, narrow], task, SIGMAS)
+        results["width"] = errors.ratios(matrix, [(WIDE, narrow)])
     return results
 
 
 def own_degrees(setup: Setup, models: dict[int, str], law: str) -> DataFrame:
     """Errors of each model on the degree that it was trained on."""
-    tables = [
-        errors.table(
-            setup.errors([name], polynomials(setup.preset, degree, law), SIGMAS), degree=degree
-        )
-        for degree, name in models.items()
-        if setup.has(name)
-    ]
+    tables = []
+    for degree, name in models.items():
+        if setup.has(name):
+            task = polynomials(setup.preset, degree, law)
+            matrix = setup.errors([name], task, SIGMAS)
+            tables.append(errors.table(matrix, degree=degree))
     return errors.joined(tables)
+
+
+# The rows of one model, by sigma.
+Curve = dict[float, Mapping[str, Any]]
 
 
 def states_rates(results: Results) -> tuple[Statement, ...]:
@@ -82,81 +87,117 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
 
     Models that have not learned are left out.
     """
-    stored = [
-        row
-        for row in errors.rows_of(results, "errors")
-        if row["predictor"] not in ("least squares", "zero")
-    ]
-    if not stored:
+    curves = _curves(results)
+    if not curves:
         return (note("None of the models is at hand."),)
-    curves: dict[str, dict[float, Mapping[str, Any]]] = {}
-    for row in stored:
-        curves.setdefault(row["predictor"], {})[row["sigma"]] = row
-    first, last = SIGMAS[0], SIGMAS[-1]
+    first = SIGMAS[0]
     each = ", ".join(f"{name} {curve[first]['error_rate']:.2g}" for name, curve in curves.items())
     lines = [note(f"Error rates at sigma {first}: {each}.")]
-    if not curves.keys() & set(GAUSSIAN.values()):
-        lines.append(_proposition_1([curve[first] for curve in curves.values()]))
+    if not _any_gaussian(curves):
+        lines.append(_proposition_1(_rows_at(curves, first)))
     # At sigma 1 every model is on the law that it was trained on.
-    learned = {name: curve for name, curve in curves.items() if curve[first]["r2"] > LEARNED_R2}
-    if len(learned) < len(curves):
-        left_out = ", ".join(
-            f"{k} ({c[first]['r2']:.2f})" for k, c in curves.items() if k not in learned
-        )
-        lines.append(
-            note(
-                f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: "
-                f"{left_out}."
-            )
-        )
-    if len(learned) > 1:
-        printed_too = not learned.keys() & set(GAUSSIAN.values())
-        for sigma in COMPARED:
-            here = [curve[sigma] for curve in learned.values()]
-            factor = _factor(here)
-            text = (
-                f"at sigma {sigma} the error rates of the degrees, one run of each, differ by a "
-                f'factor of {factor_text(factor)} ("roughly the same").'
-                + (
-                    " The paper prints two decimals, all 0.0 there."
-                    if sigma == first and printed_too
-                    else ""
-                )
-            )
-            largest = max(row["error_rate"] for row in here)
-            lines.append(statement(text, ALIKE_RATES, factor, given={RATE: largest}))
-    if learned:
-        rises = [
-            k for k, c in learned.items() if all(np.diff([c[s]["error_rate"] for s in SIGMAS]) > 0)
-        ]
+    learned = {}
+    left_out = []
+    for name, curve in curves.items():
+        r2 = curve[first]["r2"]
+        if r2 > LEARNED_R2:
+            learned[name] = curve
+        else:
+            left_out.append(f"{name} ({r2:.2f})")
+    if left_out:
         text = (
-            f"the error rate rises with every step of sigma for {len(rises)} of {len(learned)} "
-            "models."
+            f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: "
+            f"{', '.join(left_out)}."
         )
-        lines.append(statement(text, RISES, len(learned) - len(rises)))
+        lines.append(note(text))
+    if len(learned) > 1:
+        lines += _alike(learned)
+    if learned:
+        lines.append(_rises(learned))
     lines += _width(results)
     lines += map(note, errors.in_numbers(compare_rates(results)))
-    worse = [
-        name
-        for name, curve in curves.items()
-        if max(row["error_rate"] for row in curve.values()) > 1
-    ]
-    if worse:
-        lines.append(
-            note(
-                f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {last}: "
-                f"{', '.join(worse)}."
-            )
-        )
+    lines += _beyond_zero(curves)
     return tuple(lines)
+
+
+def _rows_at(curves: Mapping[str, Curve], sigma: float) -> list[Mapping[str, Any]]:
+    """The row of each model at this sigma."""
+    return [curve[sigma] for curve in curves.values()]
+
+
+def _column(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    """One number of each row."""
+    return [row[key] for row in rows]
+
+
+def _curves(results: Results) -> dict[str, Curve]:
+    """The rows of each model by sigma, without the references."""
+    curves: dict[str, Curve] = {}
+    for row in errors.rows_of(results, "errors"):
+        name = row["predictor"]
+        if name in ("least squares", "zero"):
+            continue
+        curve = curves.setdefault(name, {})
+        curve[row["sigma"]] = row
+    return curves
+
+
+def _any_gaussian(curves: Mapping[str, Curve]) -> bool:
+    """Whether some of the models were trained on Gaussian coefficients."""
+    return bool(curves.keys() & set(GAUSSIAN.values()))
+
+
+def _alike(learned: Mapping[str, Curve]) -> list[Statement]:
+    """By how much the error rates of the degrees differ, sigma by sigma."""
+    lines = []
+    for sigma in COMPARED:
+        here = _rows_at(learned, sigma)
+        factor = _factor(here)
+        text = (
+            f"at sigma {sigma} the error rates of the degrees, one run of each, differ by a "
+            f'factor of {factor_text(factor)} ("roughly the same").'
+        )
+        if sigma == SIGMAS[0] and not _any_gaussian(learned):
+            text += " The paper prints two decimals, all 0.0 there."
+        largest = max(_column(here, "error_rate"))
+        lines.append(statement(text, ALIKE_RATES, factor, given={RATE: largest}))
+    return lines
+
+
+def _rises(learned: Mapping[str, Curve]) -> Statement:
+    """For how many models the error rate rises with every step of sigma."""
+    n_rising = 0
+    for curve in learned.values():
+        rates = [curve[sigma]["error_rate"] for sigma in SIGMAS]
+        n_rising += all(np.diff(rates) > 0)
+    text = f"the error rate rises with every step of sigma for {n_rising} of {len(learned)} models."
+    return statement(text, RISES, len(learned) - n_rising)
+
+
+def _beyond_zero(curves: Mapping[str, Curve]) -> list[Statement]:
+    """The models that are somewhere worse than predicting 0."""
+    worse = []
+    for name, curve in curves.items():
+        if max(_column(curve.values(), "error_rate")) > 1:
+            worse.append(name)
+    if not worse:
+        return []
+    text = (
+        f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {SIGMAS[-1]}: "
+        f"{', '.join(worse)}."
+    )
+    return [note(text)]
 
 
 def _proposition_1(rows: Sequence[Mapping[str, Any]]) -> Statement:
     """How many of the models err as little as least squares on polynomials of their degree."""
-    close = [row for row in rows if row["rate_high"] <= NEAR]
-    rates = [Interval(row["error_rate"], row["rate_low"], row["rate_high"]) for row in rows]
+    n_close = 0
+    rates = []
+    for row in rows:
+        n_close += row["rate_high"] <= NEAR
+        rates.append(Interval(row["error_rate"], row["rate_low"], row["rate_high"]))
     text = (
-        f"Proposition 1: {len(close)} of {len(rows)} models are in line with least squares on "
+        f"Proposition 1: {n_close} of {len(rows)} models are in line with least squares on "
         f"polynomials of their degree, one run of each: their error rate is at most {NEAR}."
     )
     return statement(text, MATCHES, *rates)
@@ -164,10 +205,13 @@ def _proposition_1(rows: Sequence[Mapping[str, Any]]) -> Statement:
 
 def _factor(rows: Sequence[Mapping[str, Any]]) -> Interval:
     """Largest over smallest error rate; the interval is what the intervals of all of them allow."""
-    value, low, high = (
-        [row[key] for row in rows] for key in ("error_rate", "rate_low", "rate_high")
-    )
-    return Interval(max(value) / min(value), max(1.0, max(low) / min(high)), max(high) / min(low))
+    rates = _column(rows, "error_rate")
+    lows = _column(rows, "rate_low")
+    highs = _column(rows, "rate_high")
+    value = max(rates) / min(rates)
+    least = max(1.0, max(lows) / min(highs))
+    most = max(highs) / min(lows)
+    return Interval(value, least, most)
 
 
 def _width(results: Results) -> list[Statement]:
@@ -178,7 +222,8 @@ def _width(results: Results) -> list[Statement]:
     rows = [row for row in errors.rows_of(results, "width") if row["sigma"] > 1]
     if not rows:
         return []
-    better = [row["sigma"] for row in rows if row["high"] < -np.log10(WIDER_HELPS)]
+    improved = -np.log10(WIDER_HELPS)
+    better = [row["sigma"] for row in rows if row["high"] < improved]
     where = f"at sigma {errors.sigmas_text(better)}" if better else "at no sigma from 2 to 10"
     text = (
         f"twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where} (one "

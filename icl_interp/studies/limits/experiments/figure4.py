@@ -1,6 +1,7 @@
 """Figure 4 of Naim & Asher (2025): boundary values, as the query goes far."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note
-from icl_interp.results import Result, make_table
+from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import queries, settings
 from icl_interp.studies.limits.experiments.figure1 import law_words
 from icl_interp.studies.limits.experiments.printed import PAPER
@@ -34,9 +35,11 @@ LEVELS = -0.5
 
 GROWS = 0.0
 
-TINY = 1e-9  # increments below this, over the size of f, count as this: rounding has no exponent
+# Increments below this, over the size of f, count as this: rounding has no exponent.
+TINY = 1e-9
+Function = Callable[[Tensor], Tensor]
 
-BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
+BOUNDARY: dict[str, tuple[str, Function, Distribution]] = {
     "x²": ("degree_2_gaussian", torch.square, Normal(1)),
     "x³": ("degree_3_gaussian", lambda x: x**3, Normal(1)),
     "12x": ("two_layers_32_heads", lambda x: 12 * x, Uniform(-1, 1)),
@@ -46,31 +49,30 @@ BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
 
 def run_figure4(setup: Setup) -> dict[str, Result]:
     """The prediction for x², x³ and 12x as the query goes far, and what the weights say of it."""
-    results: dict[str, Result] = {}
+    preset = setup.preset
+    curves: dict[str, Result] = {}
     rows = []
     for name, (model, f, law) in BOUNDARY.items():
         if not setup.has(model):
             continue
-        prompts = queries.contexts(
-            f, law, setup.preset.n_points, setup.preset.n_contexts, setup.seed
-        )
-        found, truth = queries.sweep(setup.models[model], prompts, FAR), f(torch.from_numpy(FAR))
-        pairs = setup.preset.n_points - 1
-        note = (
-            f"{model}; {setup.preset.n_contexts} contexts of {pairs} pairs, inputs "
+        checkpoint = setup.models[model]
+        prompts = queries.contexts(f, law, preset.n_points, preset.n_contexts, setup.seed)
+        found = queries.sweep(checkpoint, prompts, FAR)
+        truth = f(torch.from_numpy(FAR))
+        what = (
+            f"{model}; {preset.n_contexts} contexts of {preset.n_points - 1} pairs, inputs "
             f"{law_words(law)}; query arm"
         )
-        results[name] = queries.summary(found, truth, FAR, note)
-        own = {"own r2": own_r2(setup, model)}
-        rows.append(
-            {"function": name, "model": model, **boundary(setup.models[model], found, truth), **own}
-        )
-    columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
-    return (
-        {"boundary": make_table(columns, note="query arm; far: |x| = 1e4"), **results}
-        if rows
-        else {}
-    )
+        curves[name] = queries.summary(found, truth, FAR, what)
+        # What is read off the curve, and from the weights alone.
+        row: dict[str, Any] = {"function": name, "model": model}
+        row |= boundary(checkpoint, found, truth)
+        row["own r2"] = own_r2(setup, model)
+        rows.append(row)
+    if not rows:
+        return {}
+    table = table_of_rows(rows, note="query arm; far: |x| = 1e4")
+    return {"boundary": table, **curves}
 
 
 def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, float]:
@@ -81,22 +83,33 @@ def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, 
     of the half-width (of its own size, where there is no certificate) of its value at 1e4; both
     directions count.
     """
-    mean = found.mean(0).numpy()
     c, r, above, below = certificate(checkpoint)
-    size = r if np.isfinite(r) else float(np.abs(mean[[0, -1]]).max())
-    exact = np.abs(mean - truth.numpy()) <= 0.1 * np.maximum(1.0, np.abs(truth.numpy()))
+    mean = found.mean(0).numpy()
+    right = found[:, -1]
+    left = found[:, 0]
+    ends = mean[[0, -1]]
+    half_width = r if np.isfinite(r) else float(np.abs(ends).max())
+    # Where the mean is close to the truth, and where it is close to its value at the end.
+    true = truth.numpy()
+    allowed = 0.1 * np.maximum(1.0, np.abs(true))
+    exact = np.abs(mean - true) <= allowed
     end = np.where(FAR < 0, mean[0], mean[-1])
-    level = np.abs(mean - end) <= 0.05 * size
-    decade = [int(np.argmin(np.abs(FAR - x))) for x in (-1e3, 1e3)]
+    level = np.abs(mean - end) <= 0.05 * half_width
+    # One decade before the ends.
+    before = []
+    for x in (-1e3, 1e3):
+        distances = np.abs(FAR - x)
+        before.append(int(np.argmin(distances)))
+    change = np.abs(ends - mean[before]).max()
     return {
         "zone": _reach(exact),
         "largest |f|": float(np.abs(mean).max()),
         "onset": _onset(level),
         "level +": float(mean[-1]),
         "level -": float(mean[0]),
-        "std over contexts +": float(found[:, -1].std()),
-        "std over contexts -": float(found[:, 0].std()),
-        "change over the last decade": float(np.abs(mean[[0, -1]] - mean[decade]).max() / size),
+        "std over contexts +": float(right.std()),
+        "std over contexts -": float(left.std()),
+        "change over the last decade": float(change / half_width),
         "c": c,
         "r": r,
         "plateau +": above,
@@ -106,33 +119,50 @@ def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, 
 
 def _reach(fits: np.ndarray) -> float:
     """The largest |x| up to which it holds without a break, in both directions."""
-    sizes = np.sort(np.unique(np.abs(FAR)))
-    held = [size for size in sizes if not fits[np.abs(FAR) == size].all()]
-    return float(sizes[sizes < (held[0] if held else np.inf)].max(initial=0.0))
+    reached = 0.0
+    for size, fits_there in _by_size(fits):
+        if not fits_there:
+            break
+        reached = size
+    return reached
 
 
 def _onset(level: np.ndarray) -> float:
     """The smallest |x| from which on it holds, in both directions."""
-    sizes = np.sort(np.unique(np.abs(FAR)))
-    broken = [size for size in sizes if not level[np.abs(FAR) == size].all()]
-    return float(sizes[sizes > (broken[-1] if broken else -1)].min(initial=np.inf))
+    onset = np.inf
+    for size, level_there in reversed(_by_size(level)):
+        if not level_there:
+            break
+        onset = size
+    return float(onset)
+
+
+def _by_size(holds: np.ndarray) -> list[tuple[float, bool]]:
+    """Each |x| of `FAR`, ascending, and whether it holds in both directions there."""
+    sizes = np.abs(FAR)
+    found = []
+    for size in np.unique(sizes):
+        both = holds[sizes == size]
+        found.append((float(size), bool(both.all())))
+    return found
 
 
 def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
     """(c, r, plateau at +inf, plateau at -inf) of a pre-LN model; NaN where no formula applies."""
-    model, cfg = checkpoint.model, checkpoint.model.cfg
+    model = checkpoint.model
+    cfg = model.cfg
     nan = float("nan")
     pre = cfg.norm_position == "pre" and cfg.has_final_norm
     if cfg.normalization_type != "LN" or not pre or cfg.d_out != 1:
         return nan, nan, nan, nan
-    read_out = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
-    read_out = tuple(
-        part.detach() for part in read_out if part is not None
-    )  # "LN" has gain and bias
+    # "LN" has gain and bias, so none of these parts is missing.
+    parts = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
+    read_out = tuple(part.detach() for part in parts if part is not None)
     c, r = theory.output_certificate(*read_out)
     if cfg.embed_bound is not None:
         return float(c), float(r), nan, nan
-    above, below = theory.plateau(model.embed.W_E[0].detach(), *read_out)
+    read_in = model.embed.W_E[0].detach()
+    above, below = theory.plateau(read_in, *read_out)
     return float(c), float(r), float(above), float(below)
 
 
@@ -159,25 +189,24 @@ def states_figure4(results: Results) -> tuple[Statement, ...]:
     """
     lines = []
     for row in errors.rows_of(results, "boundary"):
-        curve, (_, f, law) = results[row["function"]], BOUNDARY[row["function"]]
+        name = row["function"]
+        _, f, law = BOUNDARY[name]
+        curve = results[name]
         assert isinstance(curve, DataArray)
-        found = statements.spanning(EXPONENT, *exponents(curve))
+        exponent = statements.spanning(EXPONENT, *exponents(curve))
         r2 = Estimate.exactly(IN_RANGE.quantity, in_range_r2(curve, f, law))
+        own = Estimate.exactly(LEARNED.quantity, row["own r2"])
         zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "not even near 0"
         text = (
-            f"for {row['function']} ({row['model']}, one run) the prediction tends to "
+            f"for {name} ({row['model']}, one run) the prediction tends to "
             f"{row['level -']:.3g} on the left and to {row['level +']:.3g} on the right, where the "
             f"weights alone predict {row['plateau -']:.3g} and {row['plateau +']:.3g}. Its change "
-            f"from 1e3 to 1e4 is 10 to the power {found.low:.2g} to {found.high:.2g} of that from "
-            f"1e2 to 1e3. In the training range R² is {r2.value:.2f}; to a tenth it follows the "
-            f"function {zone}."
+            f"from 1e3 to 1e4 is 10 to the power {exponent.low:.2g} to {exponent.high:.2g} of that "
+            f"from 1e2 to 1e3. In the training range R² is {r2.value:.2f}; to a tenth it follows "
+            f"the function {zone}."
         )
-        own = Estimate.exactly(LEARNED.quantity, row["own r2"])
-        lines.append(
-            Statement(
-                text, PLATEAU, {EXPONENT: found, IN_RANGE.quantity: r2, LEARNED.quantity: own}
-            )
-        )
+        evidence = {EXPONENT: exponent, IN_RANGE.quantity: r2, LEARNED.quantity: own}
+        lines.append(Statement(text, PLATEAU, evidence))
     return tuple(lines) or (note("None of the models is at hand."),)
 
 
@@ -186,16 +215,23 @@ def exponents(curve: DataArray) -> list[float]:
 
     Where f no longer changes at all, log10 of `TINY`.
     """
-    xs, mean = curve["x"].values, curve.sel(statistic="mean").values
-    least, found = TINY * max(float(np.abs(mean).max()), TINY), []
+    xs = curve["x"].values
+    mean = curve.sel(statistic="mean").values
+    size = float(np.abs(mean).max())
+    least = TINY * max(size, TINY)
+    found = []
     for sign in (1, -1):
-        at = [mean[int(np.argmin(np.abs(xs - sign * 10.0**k)))] for k in (2, 3, 4)]
-        near, far = np.abs(np.diff(at))
-        found.append(float(np.log10(far / max(near, least) if far > least else TINY)))
+        values = []
+        for power in (2, 3, 4):
+            distances = np.abs(xs - sign * 10.0**power)
+            values.append(mean[int(np.argmin(distances))])
+        near, far = np.abs(np.diff(values))
+        ratio = far / max(near, least) if far > least else TINY
+        found.append(float(np.log10(ratio)))
     return found
 
 
-def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distribution) -> float:
+def in_range_r2(curve: DataArray, f: Function, law: Distribution) -> float:
     """1 - E(prediction - f(x))^2 / Var f(x) for x of this law.
 
     It is computed from mean and spread over contexts along x.
@@ -213,11 +249,17 @@ def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distributi
             )
     from scipy.interpolate import PchipInterpolator  # only here: it loads slowly
 
-    mean, std, truth = (curve.sel(statistic=name).values for name in ("mean", "std", "truth"))
-    off, spread = (
-        PchipInterpolator(curve["x"].values, values)(x.numpy()) for values in (mean - truth, std)
-    )
-    return 1 - float((off**2 + spread**2).mean()) / float(f(x).var(unbiased=False))
+    xs = curve["x"].values
+    mean = curve.sel(statistic="mean").values
+    truth = curve.sel(statistic="truth").values
+    std = curve.sel(statistic="std").values
+    # The grid is coarse, so both are interpolated to the quantiles of the law.
+    at = x.numpy()
+    off = PchipInterpolator(xs, mean - truth)(at)
+    spread = PchipInterpolator(xs, std)(at)
+    error = float((off**2 + spread**2).mean())
+    variance = float(f(x).var(unbiased=False))
+    return 1 - error / variance
 
 
 def compare_figure4(results: Results) -> DataFrame | None:
@@ -225,8 +267,11 @@ def compare_figure4(results: Results) -> DataFrame | None:
 
     The paper's plots come without numbers.
     """
-    rows = [
-        {
+    rows = []
+    for row in errors.rows_of(results, "boundary"):
+        c = row["c"]
+        r = row["r"]
+        shown = {
             "function": row["function"],
             "model": row["model"],
             "follows up to |x|": row["zone"],
@@ -236,12 +281,11 @@ def compare_figure4(results: Results) -> DataFrame | None:
             "left, by the weights": row["plateau -"],
             "right": row["level +"],
             "right, by the weights": row["plateau +"],
-            "certificate, from": row["c"] - row["r"],
-            "to": row["c"] + row["r"],
+            "certificate, from": c - r,
+            "to": c + r,
             "spread over contexts, right": row["std over contexts +"],
         }
-        for row in errors.rows_of(results, "boundary")
-    ]
+        rows.append(shown)
     return errors.as_table(rows, "mean over contexts; left and right: at x = -1e4 and 1e4")
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from pandas import DataFrame
 
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Precondition
@@ -24,9 +25,12 @@ CONTEXTS = 8  # of each function for R2 of the lens
 
 LINE = ("f(x) = x", lambda x: x)
 
-FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
+# R2 of the lens that counts as a formed prediction, and as none.
+FORMED = 0.9
+UNFORMED = 0.5
 
-BEFORE, AFTER = "R2 before the last block", "R2 of the model"
+BEFORE = "R2 before the last block"
+AFTER = "R2 of the model"
 
 FORMED_LAST = Criterion(
     (Condition(BEFORE, BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
@@ -44,14 +48,18 @@ def run(setup: Setup) -> dict[str, Result]:
     """The logit lens after each block: over x for one function, and its R2 over many."""
     if not setup.has(MODEL):
         return {}
-    model, xs = setup.models[MODEL], np.round(np.linspace(-1, 1, 41), 10)
-    one = queries.contexts(
-        LINE[1], Uniform(-1, 1), setup.preset.n_points, setup.preset.n_contexts, setup.seed
-    )
-    read = queries.lens(model, one, xs)
-    layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
-    note = f"{LINE[0]}; logit lens at the query; {MODEL}"
-    curve = queries.summary(read, LINE[1](torch.from_numpy(xs)), xs, note, layer=layers)
+    model = setup.models[MODEL]
+    preset = setup.preset
+    name, function = LINE
+    xs = np.round(np.linspace(-1, 1, 41), 10)
+    law = Uniform(-1, 1)
+    prompts = queries.contexts(function, law, preset.n_points, preset.n_contexts, setup.seed)
+    read = queries.lens(model, prompts, xs)
+    n_blocks = len(read) - 1
+    layers = ("read-in", *(f"block {i}" for i in range(n_blocks)))
+    what = f"{name}; logit lens at the query; {MODEL}"
+    truth = function(torch.from_numpy(xs))
+    curve = queries.summary(read, truth, xs, what, layer=layers)
     return {"lens": curve, "r2": _by_layer(model, layers, setup)}
 
 
@@ -60,14 +68,16 @@ def _by_layer(model: Checkpoint, layers: tuple[str, ...], setup: Setup) -> DataF
 
     The latter is a squared correlation.
     """
-    n_functions, n_contexts = setup.preset.n_functions, min(CONTEXTS, setup.preset.n_contexts)
+    n_functions = setup.preset.n_functions
+    n_contexts = min(CONTEXTS, setup.preset.n_contexts)
     prompts = model.task.sample(
         n_functions,
         generator(setup.seed, "experiments/lens"),
         n_contexts=n_contexts,
         dtype=torch.float64,
     )
-    read, truth = queries.lens(model, prompts)[..., 0], as_numbers(prompts.ys)[:, -1]
+    read = queries.lens(model, prompts)[..., 0]
+    truth = as_numbers(prompts.ys)[:, -1]
     columns: dict[str, list] = {
         "layer": list(layers),
         "r2": [],
@@ -76,27 +86,38 @@ def _by_layer(model: Checkpoint, layers: tuple[str, ...], setup: Setup) -> DataF
         "correlation squared": [],
     }
     for values in read:
-        per_function = torch.stack(
-            [(values - truth).square(), truth, truth.square(), values, values * truth, values**2],
-            -1,
-        )
-        means = per_function.view(n_functions, n_contexts, -1).mean(1).numpy()
-        r2 = bootstrap(lambda m: r_squared(m[:, 0], m[:, 2] - m[:, 1] ** 2), means)
-        m = means.mean(0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            square = (m[4] - m[1] * m[3]) ** 2 / ((m[2] - m[1] ** 2) * (m[5] - m[3] ** 2))
-        for key, value in (
-            ("r2", r2.value),
-            ("low", r2.low),
-            ("high", r2.high),
-            ("correlation squared", float(square)),
-        ):
-            columns[key].append(value)
-    note = (
+        residual = values - truth
+        moments = [residual.square(), truth, truth.square(), values, values * truth, values**2]
+        per_context = torch.stack(moments, -1).view(n_functions, n_contexts, -1)
+        # Contexts of one function are not independent, so functions are resampled.
+        means = per_context.mean(1).numpy()
+        r2 = bootstrap(_explained, means)
+        columns["r2"].append(r2.value)
+        columns["low"].append(r2.low)
+        columns["high"].append(r2.high)
+        square = _squared_correlation(means.mean(0))
+        columns["correlation squared"].append(square)
+    what = (
         f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in "
-        "distribution; 95 % bootstrap"
+        "distribution; 95 % bootstrap over functions"
     )
-    return make_table(columns, note=f"{note} over functions")
+    return make_table(columns, note=what)
+
+
+def _explained(moments: Float[np.ndarray, "draw moment"]) -> Float[np.ndarray, " draw"]:
+    """R2 of the lens, from the means that `_by_layer` takes."""
+    truth_variance = moments[:, 2] - moments[:, 1] ** 2
+    return r_squared(moments[:, 0], truth_variance)
+
+
+def _squared_correlation(moments: Float[np.ndarray, " moment"]) -> float:
+    """Of the truth and what the lens reads, from the means that `_by_layer` takes."""
+    _, truth, truth_squared, values, product, values_squared = moments
+    with np.errstate(invalid="ignore", divide="ignore"):
+        covariance = product - truth * values
+        truth_variance = truth_squared - truth**2
+        variance = values_squared - values**2
+        return float(covariance**2 / (truth_variance * variance))
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -104,10 +125,11 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "r2")
     if not rows:
         return (note(f"The model {MODEL} is missing."),)
-    before, after = rows[-2], rows[-1]
+    before = rows[-2]
+    after = rows[-1]
     evidence = {
-        key: spanning(key, errors.interval_of(row, "r2"))
-        for key, row in ((BEFORE, before), (AFTER, after))
+        BEFORE: spanning(BEFORE, errors.interval_of(before, "r2")),
+        AFTER: spanning(AFTER, errors.interval_of(after, "r2")),
     }
     text = (
         f"the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before "
@@ -124,19 +146,18 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 def compare(results: Results) -> DataFrame | None:
     """R2 by layer; the paper's plots come without numbers."""
-    rows = [
-        {
+    rows = []
+    for row in errors.rows_of(results, "r2"):
+        renamed = {
             "after": row["layer"],
             "R2 of the lens": row["r2"],
             "low": row["low"],
             "high": row["high"],
             "scale and shift set right": row["correlation squared"],
         }
-        for row in errors.rows_of(results, "r2")
-    ]
-    return errors.as_table(
-        rows, "over many functions in distribution; 95 % bootstrap over functions"
-    )
+        rows.append(renamed)
+    what = "over many functions in distribution; 95 % bootstrap over functions"
+    return errors.as_table(rows, what)
 
 
 FIGURE8_EXPERIMENT = Experiment(

@@ -32,16 +32,35 @@ def contexts(function: Function, law: Distribution, n_points: int, n: int, seed:
     >>> contexts(torch.square, Uniform(0, 1), n_points=5, n=3, seed=0).xs.shape
     torch.Size([3, 5, 1])
     """
-    xs = law.sample((n, n_points, 1), generator(seed, "experiments/contexts"), torch.float64)
-    return Prompts(xs, function(xs), xs.new_zeros(n, 0), torch.zeros(n, dtype=torch.int64))
+    numbers = generator(seed, "experiments/contexts")
+    shape = (n, n_points, 1)
+    xs = law.sample(shape, numbers, torch.float64)
+    ys = function(xs)
+    no_coefficients = xs.new_zeros(n, 0)
+    classes = torch.zeros(n, dtype=torch.int64)
+    return Prompts(xs, ys, no_coefficients, classes)
 
 
-def sweep(checkpoint: Checkpoint, prompts: Prompts, xs: Xs) -> Float[Tensor, "context query"]:
+def sweep(
+    checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None, probes: tuple[Probe, ...] = ()
+) -> Float[Tensor, "context query"]:
     """The prediction at each x after each context, in float64.
 
-    Far out float32 has lost the context.
+    Far out float32 has lost the context. Without `xs`, each prompt's own query.
     """
-    return _run(checkpoint, prompts, xs)
+    copied = copy.deepcopy(checkpoint.model)
+    model = copied.double().eval()
+    model.requires_grad_(False)
+    shown = prompts.double()
+    queries = shown.xs[:, -1:]
+    labels: Sequence = ("query",)
+    if xs is not None:
+        dim = shown.xs.shape[-1]
+        queries = places(xs, dim)
+        labels = [float(x) for x in xs]
+    moved = Sweep(shown, queries, labels, probes=probes)
+    (predictions,) = run(model, checkpoint.encoding, [moved])
+    return as_numbers(predictions)
 
 
 def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "context query"]:
@@ -54,11 +73,16 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
     True
     """
     powers = torch.arange(degree + 1, dtype=torch.float64)
-    features = prompts.xs[:, :-1].double() ** powers
-    fit = as_numbers(
-        torch.linalg.lstsq(features, prompts.ys[:, :-1].double(), driver="gelsd").solution
-    )
-    return fit @ (torch.as_tensor(xs, dtype=torch.float64)[:, None] ** powers).T
+    # The last point is the query, which is no example.
+    inputs = prompts.xs[:, :-1].double()
+    labels = prompts.ys[:, :-1].double()
+    features = inputs**powers
+    solved = torch.linalg.lstsq(features, labels, driver="gelsd")
+    coefficients = as_numbers(solved.solution)
+    queries = torch.as_tensor(xs, dtype=torch.float64)
+    column = queries[:, None]
+    query_features = column**powers
+    return coefficients @ query_features.T
 
 
 def lens(
@@ -69,24 +93,10 @@ def lens(
     Without `xs`, each prompt's own query. Source: Naim & Asher (2025), appendix F.
     """
     read_out = LogitLens(per_prompt=True)
-    _run(checkpoint, prompts, xs, (read_out,))
-    found = torch.from_numpy(
-        read_out.results()["prediction"].sel(target=0).values
-    )  # (layer, query, context)
+    sweep(checkpoint, prompts, xs, (read_out,))
+    prediction = read_out.results()["prediction"].sel(target=0)  # (layer, query, context)
+    found = torch.from_numpy(prediction.values)
     return found.transpose(1, 2)
-
-
-def _run(
-    checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None, probes: tuple[Probe, ...] = ()
-) -> Float[Tensor, "context query"]:
-    """Predictions in float64 at each x after each context."""
-    model = copy.deepcopy(checkpoint.model).double().eval().requires_grad_(False)
-    shown = prompts.double()
-    queries = shown.xs[:, -1:] if xs is None else places(xs, shown.xs.shape[-1])
-    labels = ("query",) if xs is None else [float(x) for x in xs]
-    return as_numbers(
-        run(model, checkpoint.encoding, [Sweep(shown, queries, labels, probes=probes)])[0]
-    )
 
 
 def summary(
@@ -105,16 +115,24 @@ def summary(
         note: how the values were measured.
         axes: coordinates of the leading axes, by name.
     """
-    low, high = torch.quantile(values, torch.tensor([0.05, 0.95], dtype=values.dtype), dim=-2)
+    levels = torch.tensor([0.05, 0.95], dtype=values.dtype)
+    low, high = torch.quantile(values, levels, dim=-2)
     mean = values.mean(-2)
-    rows = torch.stack([mean, values.std(-2), low, high, truth.expand_as(mean)], -2)
-    return make_curve(
-        rows.numpy(), {**axes, "statistic": STATISTICS, "x": tuple(float(x) for x in xs)}, note=note
-    )
+    std = values.std(-2)
+    everywhere = truth.expand_as(mean)
+    statistics = [mean, std, low, high, everywhere]
+    rows = torch.stack(statistics, -2)
+    along = tuple(float(x) for x in xs)
+    coordinates = {**axes, "statistic": STATISTICS, "x": along}
+    return make_curve(rows.numpy(), coordinates, note=note)
 
 
 def far_grid(low: float = 0.1, high: float = 1e4, per_decade: int = 8) -> np.ndarray:
     """Magnitudes from low to high on a logarithmic grid, in both directions, and 0."""
     decades = np.log10(high / low)
-    sizes = np.round(low * 10 ** np.linspace(0, decades, round(decades * per_decade) + 1), 10)
-    return np.concatenate([-sizes[::-1], [0.0], sizes])
+    n_steps = round(decades * per_decade)
+    exponents = np.linspace(0, decades, n_steps + 1)
+    unrounded = low * 10**exponents
+    sizes = np.round(unrounded, 10)
+    descending = sizes[::-1]
+    return np.concatenate([-descending, [0.0], sizes])

@@ -8,6 +8,7 @@ models that differ in that one respect are trained alike and measured alike, pai
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,9 @@ def _root(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _exponent(near: np.ndarray, far: np.ndarray) -> np.ndarray:
-    return 0.5 * np.log10(far / near) / np.log10(GROWTH[1] / GROWTH[0])
+    """Log-log slope of the root of mean squares over `GROWTH`."""
+    decades = np.log10(GROWTH[1] / GROWTH[0])
+    return 0.5 * np.log10(far / near) / decades
 
 
 QUANTITIES = (
@@ -106,82 +109,99 @@ def run(setup: Setup) -> dict[str, Result]:
     names = setup.among([BASELINE, *REMEDIES])
     if not names:
         return {}
-    shifted = {
-        arm: setup.errors(names, polynomials(setup.preset, 1), SHIFTS, arm)
-        for arm in ("functions", "inputs")
-    }
-    parts, curves = {}, []
+    task = polynomials(setup.preset, 1)
+    shifted = {arm: setup.errors(names, task, SHIFTS, arm) for arm in ("functions", "inputs")}
+    parts = {}
+    curves = []
     for name in names:
-        kept = setup.keep(
-            "remedies: far and near, units", [name], lambda name=name: far(setup, name)
-        )
-        parts[name] = {row: kept.sel(ingredient=row).values for row in kept.indexes["ingredient"]}
+        # Far and near queries, shifted functions and inputs, and attention among more tokens.
+        measure = partial(far, setup, name)
+        kept = setup.keep("remedies: far and near, units", [name], measure)
+        mine = {row: kept.sel(ingredient=row).values for row in kept.indexes["ingredient"]}
         for arm, matrix in shifted.items():
-            parts[name] |= {
-                f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS
-            }
-        curve = setup.keep(
-            "remedies: dispersion, units", [name], lambda name=name: dispersion(setup, name)
-        )
+            for sigma in SHIFTS:
+                each = matrix.sel(predictor=name, sigma=sigma)
+                mine[f"error, {arm} x {sigma:g}"] = each.values
+        measure = partial(dispersion, setup, name)
+        curve = setup.keep("remedies: dispersion, units", [name], measure)
         assert isinstance(curve, DataArray)
-        parts[name] |= _shares(curve)
+        mine |= _shares(curve)
+        parts[name] = mine
         curves.append(curve.values.mean(-1))
     axes = {"model": tuple(names), "statistic": curve.indexes["statistic"], "n": curve.indexes["n"]}
     along = make_curve(np.stack(curves), axes, note=curve.note)
     results: dict[str, Result] = {"quantities": _quantities(parts), "dispersion": along}
-    return results | ({"changes": _changes(parts)} if BASELINE in parts else {})
-
-
-def _values(quantity: Quantity, parts: dict[str, np.ndarray]) -> Interval:
-    return bootstrap(quantity.of, *(parts[name] for name in quantity.ingredients))
+    if BASELINE in parts:
+        results["changes"] = _changes(parts)
+    return results
 
 
 def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
+    """Every quantity of every model."""
     rows = []
     for quantity in QUANTITIES:
         for name, mine in parts.items():
-            i = _values(quantity, mine)
-            rows.append(
-                {
-                    "quantity": quantity.name,
-                    "model": name,
-                    "value": i.value,
-                    "low": i.low,
-                    "high": i.high,
-                }
-            )
+            ingredients = [mine[part] for part in quantity.ingredients]
+            found = bootstrap(quantity.of, *ingredients)
+            row: dict[str, Any] = {"quantity": quantity.name, "model": name}
+            row["value"] = found.value
+            row["low"] = found.low
+            row["high"] = found.high
+            rows.append(row)
     return table_of_rows(rows, note="95 % bootstrap over functions or pairs of them")
 
 
 def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
     """log10 of each remedy's quantity over the baseline's, paired by function."""
-    rows = []
+    columns: dict[str, list] = {
+        "quantity": [],
+        "better": [],
+        "model": [],
+        "log10 ratio": [],
+        "low": [],
+        "high": [],
+    }
     for quantity in QUANTITIES:
-        k = len(quantity.ingredients)
+        # What only describes is no better or worse.
         if not quantity.better:
             continue
-        for name in (n for n in parts if n != BASELINE):
-            both = [parts[who][part] for who in (name, BASELINE) for part in quantity.ingredients]
-            i = bootstrap(lambda *m, q=quantity, k=k: np.log10(q.of(*m[:k]) / q.of(*m[k:])), *both)
-            row = {
-                "quantity": quantity.name,
-                "better": quantity.better,
-                "model": name,
-                "log10 ratio": i.value,
-            }
-            rows.append({**row, "low": i.low, "high": i.high})
-    note = (
+        for name, mine in parts.items():
+            if name == BASELINE:
+                continue
+            change = _change(quantity, mine, parts[BASELINE])
+            columns["quantity"].append(quantity.name)
+            columns["better"].append(quantity.better)
+            columns["model"].append(name)
+            columns["log10 ratio"].append(change.value)
+            columns["low"].append(change.low)
+            columns["high"].append(change.high)
+    what = (
         "log10 of the remedy's value / the baseline's; 95 % bootstrap over functions or pairs of "
         "them, paired"
     )
-    names = rows[0] if rows else ("quantity", "better", "model", "log10 ratio", "low", "high")
-    return make_table({key: [row[key] for row in rows] for key in names}, note=note)
+    return make_table(columns, note=what)
+
+
+def _change(
+    quantity: Quantity, mine: dict[str, np.ndarray], baseline: dict[str, np.ndarray]
+) -> Interval:
+    """log10 of a quantity of one model over that of the baseline."""
+    arrays = [which[part] for which in (mine, baseline) for part in quantity.ingredients]
+    k = len(quantity.ingredients)
+
+    def change(*means: np.ndarray) -> np.ndarray:
+        value = quantity.of(*means[:k])
+        usual = quantity.of(*means[k:])
+        return np.log10(value / usual)
+
+    return bootstrap(change, *arrays)
 
 
 # ---- measurements --------------------------------------------------------------------------------
 
 
 def _lab(setup: Setup, name: str) -> Lab:
+    """Where a model is measured: pairs of functions, in float64."""
     model = setup.models[name]
     n_contexts = min(N_CONTEXTS_QUERY, setup.preset.n_contexts)
     return Lab(
@@ -200,29 +220,34 @@ def far(setup: Setup, name: str) -> DataArray:
     Both directions count.
     """
     lab = _lab(setup, name)
+    sizes = (*FAR, *GROWTH)
+    answers = lab.run([lab.ask([-x, x]) for x in sizes])
+    found = dict(zip(sizes, map(as_numbers, answers), strict=True))
     rows: dict[str, np.ndarray] = {}
-    found = dict(
-        zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True)
-    )
     for x in FAR:
-        f, truth = as_numbers(found[x]), as_numbers(lab.truth([-x, x]))
-        rows[f"error at {x:g}"] = lab.by_unit((f - truth).square()).mean(-1)
-        rows[f"zero at {x:g}"] = lab.by_unit(truth.square()).mean(-1)
+        f = found[x]
+        truth = as_numbers(lab.truth([-x, x]))
+        rows[f"error at {x:g}"] = _mean_square(lab, f - truth)
+        rows[f"zero at {x:g}"] = _mean_square(lab, truth)
         rows[f"variance at {x:g}"] = _variance(lab, f)
+    # Growth is about f itself, so the truth is not needed.
     for x in GROWTH:
-        rows[f"square at {x:g}"] = lab.by_unit(as_numbers(found[x]).square()).mean(-1)
-    rows["variance near"] = _variance(lab, as_numbers(lab.sweep(lab.inner)))
+        rows[f"square at {x:g}"] = _mean_square(lab, found[x])
+    near = as_numbers(lab.sweep(lab.inner))
+    rows["variance near"] = _variance(lab, near)
     axes = {"ingredient": tuple(rows), "unit": tuple(range(lab.n_units))}
-    return make_array(
-        np.stack(list(rows.values())),
-        axes,
-        note=f"query arm, {lab.n_contexts} contexts a function, float64",
-    )
+    what = f"query arm, {lab.n_contexts} contexts a function, float64"
+    return make_array(np.stack(list(rows.values())), axes, note=what)
+
+
+def _mean_square(lab: Lab, values: Tensor) -> np.ndarray:
+    """The mean square of each unit."""
+    return lab.by_unit(values.square()).mean(-1)
 
 
 def _variance(lab: Lab, f: Tensor) -> np.ndarray:
     """Variance of f over the contexts of all functions, as each unit's part, around their mean."""
-    return lab.by_unit((f - f.mean(0)).square()).mean(-1)
+    return _mean_square(lab, f - f.mean(0))
 
 
 STATISTICS = ("largest share", "effective share")
@@ -238,36 +263,41 @@ def dispersion(setup: Setup, name: str) -> DataArray:
     function's keys, which is exact in the first layer and a counterfactual deeper.
     """
     lab = _lab(setup, name)
-    cfg, trained = lab.model.cfg, lab.encoding.n_tokens(lab.task.n_points)
-    points = sorted(
-        {max(3, lab.task.n_points // 4), max(4, lab.task.n_points // 2), lab.task.n_points}
-    )
-    lengths = [lab.encoding.n_tokens(k) for k in points]
-    seen = [
-        Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(cfg.n_layers)])
-        for _ in points
-    ]
-    shown = zip(points, seen, strict=True)
-    lab.run([lab.ask(lab.inner, prompts=lab.few, n_points=k, probes=[probe]) for k, probe in shown])
-    pools = [by_context(lab, torch.cat(list(probe.recorded.values()), 1)) for probe in seen]
-    values = [_spread(scores.apply(cfg.score_fn, pool, cfg.score_norm)) for pool in pools]
+    cfg = lab.model.cfg
+    n_points = lab.task.n_points
+    trained = lab.encoding.n_tokens(n_points)
+    # Up to the trained length scores are those of shorter prompts.
+    places = [f"blocks.{layer}.attn.hook_attn_scores" for layer in range(cfg.n_layers)]
+    lengths = []
+    seen = []
+    asked = []
+    for shown in sorted({max(3, n_points // 4), max(4, n_points // 2), n_points}):
+        probe = Activations(places)
+        lengths.append(lab.encoding.n_tokens(shown))
+        seen.append(probe)
+        asked.append(lab.ask(lab.inner, prompts=lab.few, n_points=shown, probes=[probe]))
+    lab.run(asked)
+    spreads = []
+    for probe in seen:
+        recorded = list(probe.recorded.values())
+        pool = by_context(lab, torch.cat(recorded, 1))
+        pattern = scores.apply(cfg.score_fn, pool, cfg.score_norm)
+        spreads.append(_spread(pattern))
+    # Beyond it they are drawn from those at the trained length, which are the last pool.
+    kinds = lab.encoding.kinds(n_points)
     for factor in BEYOND:
-        n, kinds = factor * trained, lab.encoding.kinds(lab.task.n_points)
-        more, _ = resampled_scores(
-            pools[-1], kinds, n, generator(lab.seed, "remedies/resampled", n)
-        )
-        values.append(_spread(scores.apply(cfg.score_fn, more[..., None, :], cfg.score_norm)))
-        lengths.append(factor * trained)
+        n = factor * trained
+        numbers = generator(lab.seed, "remedies/resampled", n)
+        more, _ = resampled_scores(pool, kinds, n, numbers)
+        pattern = scores.apply(cfg.score_fn, more[..., None, :], cfg.score_norm)
+        spreads.append(_spread(pattern))
+        lengths.append(n)
     axes = {"statistic": STATISTICS, "n": tuple(lengths), "unit": tuple(range(lab.n_units))}
-    by_function = torch.stack(
-        [v.nanmean((-3, -2, -1)) for v in values], 1
-    )  # those of a unit lie together
-    stacked = by_function.unflatten(-1, (lab.n_units, -1)).mean(-1).numpy()
-    return make_curve(
-        stacked,
-        axes,
-        note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads",
-    )
+    over_heads = [spread.nanmean((-3, -2, -1)) for spread in spreads]
+    by_function = torch.stack(over_heads, 1)  # those of a unit lie together
+    by_unit = by_function.unflatten(-1, (lab.n_units, -1)).mean(-1)
+    what = f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads"
+    return make_curve(by_unit.numpy(), axes, note=what)
 
 
 def _spread(pattern: Tensor) -> Tensor:
@@ -275,18 +305,19 @@ def _spread(pattern: Tensor) -> Tensor:
     size = pattern.abs()
     total = size.sum(-1)
     none = total == 0
+    n = pattern.shape[-1]
     share = size.amax(-1) / total
-    effective = total.square() / (pattern.shape[-1] * size.square().sum(-1))
+    effective = total.square() / (n * size.square().sum(-1))
     return torch.stack([share, effective]).masked_fill(none, torch.nan)
 
 
 def _shares(curve: DataArray) -> dict[str, np.ndarray]:
-    n = curve.indexes["n"]
-    trained = n[-len(BEYOND) - 1]
-    at = {"trained": trained, f"{AT} x": AT * trained}
+    """The largest share at the trained length, and at `AT` of these."""
+    largest = curve.sel(statistic="largest share")
+    trained = curve.indexes["n"][-len(BEYOND) - 1]
     return {
-        f"share, {key}": curve.sel(statistic="largest share", n=length).values
-        for key, length in at.items()
+        "share, trained": largest.sel(n=trained).values,
+        f"share, {AT} x": largest.sel(n=AT * trained).values,
     }
 
 
@@ -298,23 +329,28 @@ def compare(results: Results) -> DataFrame | None:
 
     A remedy's value is in units of the baseline's.
     """
-    changes = errors.rows_of(results, "changes")
     rows: dict[str, dict[str, Any]] = {}
     for row in errors.rows_of(results, "quantities", model=BASELINE):
-        rows[row["quantity"]] = {"quantity": row["quantity"], "baseline": row["value"]}
-    for row in changes:
-        low, high = (10 ** row[key] for key in ("low", "high"))
-        value, low, high = (
-            errors.plainly(number, 3) for number in (10 ** row["log10 ratio"], low, high)
-        )
-        text = f"×{value} [{low}, {high}]"
-        rows[row["quantity"]][REMEDIES[row["model"]]] = text + ("", " ✓", " ✗")[_sign(row)]
+        name = row["quantity"]
+        rows[name] = {"quantity": name, "baseline": row["value"]}
+    for row in errors.rows_of(results, "changes"):
+        value = _times(row["log10 ratio"])
+        low = _times(row["low"])
+        high = _times(row["high"])
+        mark = ("", " ✓", " ✗")[_sign(row)]
+        remedy = REMEDIES[row["model"]]
+        rows[row["quantity"]][remedy] = f"×{value} [{low}, {high}]{mark}"
     kept = [row for row in rows.values() if len(row) > 2]
-    note = (
+    what = (
         "each remedy's value / the baseline's, paired by function, 95 % intervals; ✓ and ✗: better "
         "or worse by 1.1"
     )
-    return errors.as_table(kept, note)
+    return errors.as_table(kept, what)
+
+
+def _times(log_ratio: float) -> str:
+    """A factor in words."""
+    return errors.plainly(10**log_ratio, 3)
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -325,29 +361,37 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "changes")
     if not rows:
         return (note("The baseline or all remedies are missing, so nothing is compared."),)
-    lines, free = [], []
-    for name in dict.fromkeys(row["model"] for row in rows):
-        helps, costs = [], []
-        for row in (row for row in rows if row["model"] == name):
-            text = f"{row['quantity']} (×{errors.plainly(10 ** row['log10 ratio'])})"
-            if _sign(row) > 0:
-                helps.append(text)
-            elif _sign(row) < 0:
-                costs.append(text)
-        lines.append(f"{REMEDIES[name]} helps: {_listed(helps)}. It costs: {_listed(costs)}.")
-        if helps and not costs:
-            free.append(REMEDIES[name])
+    # What each remedy changes clearly, for better and for worse.
+    helps: dict[str, list[str]] = {}
+    costs: dict[str, list[str]] = {}
+    for row in rows:
+        remedy = REMEDIES[row["model"]]
+        helps.setdefault(remedy, [])
+        costs.setdefault(remedy, [])
+        text = f"{row['quantity']} (×{errors.plainly(10 ** row['log10 ratio'])})"
+        if _sign(row) > 0:
+            helps[remedy].append(text)
+        elif _sign(row) < 0:
+            costs[remedy].append(text)
+    lines = []
+    free = []
+    for remedy, helped in helps.items():
+        cost = costs[remedy]
+        lines.append(f"{remedy} helps: {_listed(helped)}. It costs: {_listed(cost)}.")
+        if helped and not cost:
+            free.append(remedy)
     lines.append(
         f"These improve something and worsen nothing that is measured here: {_listed(free)}."
     )
+    # An error of half that of predicting 0 is the least that a remedy for the failure would reach.
     far_rows = errors.rows_of(results, "quantities", quantity="far error / zero's, query at 1e4")
     solved = [row["model"] for row in far_rows if row["high"] < 0.5]
+    ending = "no remedy extrapolates."
+    if solved:
+        ending = "a remedy for the failure is among them."
     lines.append(
-        (
-            "Far out (query at 1e4) the error is below half of the zero predictor's for "
-            f"{_listed(solved)}: "
-        )
-        + ("a remedy for the failure is among them." if solved else "no remedy extrapolates.")
+        "Far out (query at 1e4) the error is below half of the zero predictor's for "
+        f"{_listed(solved)}: {ending}"
     )
     lines.append(
         "There is one training seed of each kind. Intervals are over functions only, so a factor "
@@ -358,11 +402,17 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 def _sign(row: Mapping[str, Any]) -> int:
     """1 where a remedy helps, -1 where it costs, by the whole interval and the margin; else 0."""
-    low, high = sorted((row["better"] * row["low"], row["better"] * row["high"]))
-    return 1 if low > np.log10(MARGIN) else -1 if high < -np.log10(MARGIN) else 0
+    ends = (row["better"] * row["low"], row["better"] * row["high"])
+    margin = np.log10(MARGIN)
+    if min(ends) > margin:
+        return 1
+    if max(ends) < -margin:
+        return -1
+    return 0
 
 
 def _listed(parts: list[str]) -> str:
+    """Words in a row."""
     return "; ".join(parts) if parts else "none"
 
 

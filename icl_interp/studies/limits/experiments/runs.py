@@ -21,10 +21,9 @@ from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims.kinds import LARGER, SMALLER, TRAINED_EQUALLY
 
 N_SEEDS = 5
-LOWER, HIGHER = (
-    SMALLER,
-    LARGER,
-)  # times: from these on one kind has smaller errors than another, or larger ones
+# Times: from these on one kind has smaller errors than another, or larger ones.
+LOWER = SMALLER
+HIGHER = LARGER
 LEARNED = Precondition(
     "least R2", (LEARNED_R2, 1.0), "The least R² in distribution is {value:.2f}."
 )
@@ -37,8 +36,10 @@ def seeds(recipe: str) -> tuple[Model, ...]:
     >>> [model.name for model in seeds("affine") if "paper" in model.scales]
     ['affine']
     """
-    more = (Model(recipe, seed, ("small",)) for seed in range(2, N_SEEDS))
-    return Model(recipe), Model(recipe, 1, ("smoke", "small")), *more
+    first = Model(recipe)
+    second = Model(recipe, 1, ("smoke", "small"))
+    more = [Model(recipe, seed, ("small",)) for seed in range(2, N_SEEDS)]
+    return first, second, *more
 
 
 def errors_by_sigma(results: Results, models: Sequence[Model]) -> dict[float, list[float]]:
@@ -46,13 +47,16 @@ def errors_by_sigma(results: Results, models: Sequence[Model]) -> dict[float, li
     found: dict[float, list[float]] = {}
     for model in models:
         for row in errors.rows_of(results, "errors", predictor=model.name):
-            found.setdefault(row["sigma"], []).append(row["error"])
+            at_sigma = found.setdefault(row["sigma"], [])
+            at_sigma.append(row["error"])
     return found
 
 
 def times(one: Sequence[float], other: Sequence[float]) -> Interval:
     """Geometric mean of one arm's errors over another's, with an exact permutation interval."""
-    return permutation.ratio(np.array(one, dtype=float), np.array(other, dtype=float))
+    first = np.array(one, dtype=float)
+    second = np.array(other, dtype=float)
+    return permutation.ratio(first, second)
 
 
 def comparable(arms: Sequence[Sequence[float]]) -> dict[str, Estimate]:
@@ -62,19 +66,20 @@ def comparable(arms: Sequence[Sequence[float]]) -> dict[str, Estimate]:
         arms: error rates of the runs of each in distribution: errors over those of predicting 0.
     """
     rates = np.concatenate([np.asarray(arm, dtype=float) for arm in arms])
-    farthest = np.exp(np.abs(np.log(rates / np.median(rates))).max())
-    return {
-        LEARNED.quantity: Estimate.exactly(LEARNED.quantity, 1 - rates.max()),
-        TRAINED_EQUALLY.quantity: Estimate.exactly(
-            "farthest error rate / median, either way", farthest, "times"
-        ),
-    }
+    least_r2 = 1 - rates.max()
+    # How many times a rate is above the median or below it, whichever is more.
+    logs = np.log(rates / np.median(rates))
+    farthest = np.exp(np.abs(logs).max())
+    r2 = Estimate.exactly(LEARNED.quantity, least_r2)
+    spread = Estimate.exactly("farthest error rate / median, either way", farthest, "times")
+    return {LEARNED.quantity: r2, TRAINED_EQUALLY.quantity: spread}
 
 
 def own_r2(setup: Setup, name: str) -> float:
     """R2 of a model on the law that it was trained on: 1 - its error / that of predicting 0."""
-    errors_by_model = (
-        setup.errors([name], setup.models[name].task, (1.0,)).mean("function").sel(sigma=1.0)
-    )
-    own, zero = (float(errors_by_model.sel(predictor=who).values) for who in (name, "zero"))
+    law = setup.models[name].task
+    each = setup.errors([name], law, (1.0,))
+    means = each.mean("function").sel(sigma=1.0)
+    own = float(means.sel(predictor=name).values)
+    zero = float(means.sel(predictor="zero").values)
     return 1 - own / zero

@@ -34,48 +34,47 @@ RUNS = {
     "U(-10,10)": seeds("affine_u10"),
     "U(-100,100)": (Model("affine_u100"),),
 }
-NEAR, FAR = SIGMAS[0], SIGMAS[-1]
+NEAR = SIGMAS[0]
+FAR = SIGMAS[-1]
 STEP = at_least("error / error", HIGHER, LOWER, *COMPARABLE)
 ORDER = statements.share(
     "share of pairs of training intervals (by sigma) in the paper's order", *COMPARABLE
 )
-Arms = Mapping[
-    str, Mapping[float, list[float]]
-]  # errors of the runs, by training interval and sigma
-R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained on
+# Errors of the runs, by training interval and sigma.
+Arms = Mapping[str, Mapping[float, list[float]]]
+# R2 of the runs on the law that they were trained on, by training interval.
+R2 = Mapping[str, list[float]]
 
 
 def run(setup: Setup) -> dict[str, Result]:
     """Errors of every run, means by interval, and each run's R2 on the law of its training."""
-    names = {
-        interval: setup.among([model.name for model in models]) for interval, models in RUNS.items()
-    }
-    every = [name for arm in names.values() for name in arm]
-    results: dict[str, Result] = {
-        "errors": errors.table(
-            errors.pooled(setup.errors(every, polynomials(setup.preset, 1), SIGMAS), names)
-        )
-    }
-    rows = [
-        {"trained on": interval, "model": name, "r2": own_r2(setup, name)}
-        for interval, arm in names.items()
-        for name in arm
-    ]
-    return results | (
-        {"own range": table_of_rows(rows, "on the law that the model was trained on")}
-        if rows
-        else {}
-    )
+    names = {}
+    every = []
+    for interval, models in RUNS.items():
+        names[interval] = setup.among([model.name for model in models])
+        every += names[interval]
+    task = polynomials(setup.preset, 1)
+    each = setup.errors(every, task, SIGMAS)
+    pooled = errors.pooled(each, names)
+    results: dict[str, Result] = {"errors": errors.table(pooled)}
+    # An error near says little of a wide training, so each run is also tried on its own law.
+    rows = []
+    for interval, arm in names.items():
+        for name in arm:
+            r2 = own_r2(setup, name)
+            rows.append({"trained on": interval, "model": name, "r2": r2})
+    if rows:
+        results["own range"] = table_of_rows(rows, "on the law that the model was trained on")
+    return results
 
 
 def compare(results: Results) -> DataFrame | None:
     """The paper's four rows."""
     rows = []
     for interval in RUNS:
+        paper = printed.errors("limits.table3", trained_on=interval)
         ours = errors.rows_of(results, "errors", predictor=interval)
-        rows += errors.side_by_side(
-            printed.errors("limits.table3", trained_on=interval), ours, **{"trained on": interval}
-        )
+        rows += errors.side_by_side(paper, ours, **{"trained on": interval})
     what = "inputs on U(-1, 1) for all; ours: means over runs, intervals over functions"
     return errors.as_table(rows, f"{printed.SOURCES['limits.table3']}; {what}")
 
@@ -85,98 +84,113 @@ def states(results: Results) -> tuple[Statement, ...]:
 
     A model that has not learned is left out, and a statement says of what.
     """
-    r2 = {
-        i: [row["r2"] for row in errors.rows_of(results, "own range", **{"trained on": i})]
-        for i in RUNS
-    }
-    here = {
-        interval: errors_by_sigma(results, RUNS[interval])
-        for interval, found in r2.items()
-        if found
-    }
-    learned = {interval: arm for interval, arm in here.items() if min(r2[interval]) > LEARNED_R2}
+    r2 = {}
+    here = {}
+    learned = {}
+    for interval, models in RUNS.items():
+        rows = errors.rows_of(results, "own range", **{"trained on": interval})
+        if not rows:
+            continue
+        r2[interval] = [row["r2"] for row in rows]
+        here[interval] = errors_by_sigma(results, models)
+        if min(r2[interval]) > LEARNED_R2:
+            learned[interval] = here[interval]
     if len(learned) < 2:
-        return (
-            note(
-                "Fewer than two of the kinds of model are at hand and have learned, so nothing is "
-                "compared."
-            ),
+        text = (
+            "Fewer than two of the kinds of model are at hand and have learned, so nothing is "
+            "compared."
         )
-    steps = list(pairwise(learned))
+        return (note(text),)
+    # Near, the wider interval should have the larger errors, and far out the narrower one.
+    lines = []
+    for narrow, wide in pairwise(learned):
+        lines.append(_step(here, r2, NEAR, wide, narrow))
+    for narrow, wide in pairwise(learned):
+        lines.append(_step(here, r2, FAR, narrow, wide))
+    lines.append(_order(learned, r2))
     n = ", ".join(f"{len(arm[NEAR])} on {interval}" for interval, arm in learned.items())
-    lines = [
-        *(_step(here, r2, NEAR, wide, narrow) for narrow, wide in steps),
-        *(_step(here, r2, FAR, narrow, wide) for narrow, wide in steps),
-        _order(learned, r2),
-        note(f"Runs of each kind: {n}. What decides are exact permutation intervals over runs."),
-        *(
-            _step(here, r2, NEAR, interval, next(iter(here)))
-            for interval in here
-            if interval not in learned
-        ),
-        _growth(learned),
-    ]
-    whole = compare(results)
-    rows = (
-        []
-        if whole is None
-        else [row for row in whole.to_dict("records") if row["trained on"] in learned]
+    lines.append(
+        note(f"Runs of each kind: {n}. What decides are exact permutation intervals over runs.")
     )
-    return (*lines, *map(note, errors.in_numbers(errors.as_table(rows, ""))))
+    # A kind that has not learned still stands beside the narrowest interval.
+    narrowest = next(iter(here))
+    for interval in here:
+        if interval not in learned:
+            lines.append(_step(here, r2, NEAR, interval, narrowest))
+    lines.append(_growth(learned))
+    # The paper's numbers are compared with those of kinds that have learned.
+    whole = compare(results)
+    rows = []
+    if whole is not None:
+        rows = [row for row in whole.to_dict("records") if row["trained on"] in learned]
+    numbers = errors.in_numbers(errors.as_table(rows, ""))
+    lines += map(note, numbers)
+    return tuple(lines)
 
 
 def _comparable(r2: R2, *intervals: str) -> dict[str, Estimate]:
-    return comparable([[1 - value for value in r2[interval]] for interval in intervals])
+    """Whether the runs trained on these intervals may be compared."""
+    rates = []
+    for interval in intervals:
+        rates.append([1 - value for value in r2[interval]])
+    return comparable(rates)
 
 
 def _step(arms: Arms, r2: R2, sigma: float, worse: str, better: str) -> Statement:
     """At one sigma, the interval that should have the larger errors against the other."""
     found = times(arms[worse][sigma], arms[better][sigma])
-    value, low, high = map(errors.plainly, (found.value, found.low, found.high))
+    value = errors.plainly(found.value)
+    low = errors.plainly(found.low)
+    high = errors.plainly(found.high)
     text = (
         f"at sigma {sigma:g}, trained on {worse} models have {value} [{low}, {high}] times the "
         f"error of those trained on {better}."
     )
-    (condition,) = STEP.conditions
-    evidence = {
-        condition.quantity: Estimate.of(condition.quantity, found),
-        **_comparable(r2, worse, better),
-    }
-    return Statement(text, STEP, evidence)
+    quantity = STEP.conditions[0].quantity
+    evidence = {quantity: Estimate.of(quantity, found)}
+    return Statement(text, STEP, evidence | _comparable(r2, worse, better))
 
 
 def _order(arms: Arms, r2: R2) -> Statement:
     """Every pair of intervals at every sigma, against the paper's order."""
     paper = {interval: printed.errors("limits.table3", trained_on=interval) for interval in arms}
-    same, other, unclear = 0, [], 0
+    same = 0
+    other = []
+    unclear = 0
     for a, b in combinations(arms, 2):
         for sigma in SIGMAS:
-            if paper[a][sigma] == paper[b][sigma]:
+            paper_a = paper[a][sigma]
+            paper_b = paper[b][sigma]
+            # Two printed decimals can be the same, and then they have no order.
+            if paper_a == paper_b:
                 continue
-            i = times(arms[a][sigma], arms[b][sigma])
-            if i.low <= 1 <= i.high:
+            ratio = times(arms[a][sigma], arms[b][sigma])
+            if ratio.low <= 1 <= ratio.high:
                 unclear += 1
-            elif (i.value < 1) == (paper[a][sigma] < paper[b][sigma]):
+            elif (ratio.value < 1) == (paper_a < paper_b):
                 same += 1
             else:
                 other.append(f"{a} against {b} at sigma {sigma}")
-    total, which = same + len(other) + unclear, f" ({', '.join(other)})" if other else ""
+    total = same + len(other) + unclear
+    which = f" ({', '.join(other)})" if other else ""
     text = (
         f"{same} of {total} pairs of training intervals (by sigma) stand in the paper's order, "
         f"{len(other)} in the opposite one{which}, and {unclear}, which count both ways, are "
         "unclear."
     )
     quantity = ORDER.conditions[0].quantity
-    return Statement(
-        text,
-        ORDER,
-        {quantity: statements.share_of(quantity, same, unclear, total), **_comparable(r2, *arms)},
-    )
+    share = statements.share_of(quantity, same, unclear, total)
+    return Statement(text, ORDER, {quantity: share} | _comparable(r2, *arms))
 
 
 def _growth(arms: Arms) -> Statement:
-    growth = {i: float(np.log10(times(arm[FAR], arm[NEAR]).value)) for i, arm in arms.items()}
-    each = ", ".join(f"{interval} {value:.1f}" for interval, value in growth.items())
+    """How far the error of each kind of model rises from the nearest sigma to the farthest."""
+    growth = []
+    for interval, arm in arms.items():
+        ratio = times(arm[FAR], arm[NEAR])
+        decades = float(np.log10(ratio.value))
+        growth.append(f"{interval} {decades:.1f}")
+    each = ", ".join(growth)
     return note(f"Decades that the error rises from sigma {NEAR} to {FAR}: {each}.")
 
 

@@ -30,12 +30,15 @@ def vectors() -> dict[str, torch.Tensor]:
     "a x 1000" is c.
     """
     printed_rows = printed.rows("limits.table4")
-    given = {
-        c: torch.tensor([float(row[f"value_{c}"]) for row in printed_rows], dtype=torch.float64)
-        for c in COLUMNS
-    }
-    a, b, _ = (given[c] for c in COLUMNS)
-    return {**given, "a + 999": a + 999, "b - 99": b - 99, "a x 1000": 1000 * a}
+    given = {}
+    for column in COLUMNS:
+        values = [float(row[f"value_{column}"]) for row in printed_rows]
+        given[column] = torch.tensor(values, dtype=torch.float64)
+    a, b, _ = given.values()
+    given["a + 999"] = a + 999
+    given["b - 99"] = b - 99
+    given["a x 1000"] = 1000 * a
+    return given
 
 
 def run(setup: Setup) -> dict[str, Result]:
@@ -43,16 +46,11 @@ def run(setup: Setup) -> dict[str, Result]:
     rows = []
     for name, vector in vectors().items():
         weights = torch.softmax(vector, -1)
-        top = vector.sort().values
+        ascending = vector.sort().values
+        gap = float(ascending[-1] - ascending[-2])
         for value, weight in zip(vector.tolist(), weights.tolist(), strict=True):
-            rows.append(
-                {
-                    "vector": name,
-                    "value": value,
-                    "softmax": weight,
-                    "gap to the next": float(top[-1] - top[-2]),
-                }
-            )
+            row = {"vector": name, "value": value, "softmax": weight, "gap to the next": gap}
+            rows.append(row)
     return {"softmax": table_of_rows(rows, note="float64")}
 
 
@@ -63,16 +61,16 @@ def compare(results: Results) -> DataFrame:
         ours = errors.rows_of(results, "softmax", vector=column)
         for paper, row in zip(printed.rows("limits.table4"), ours, strict=True):
             number = float(paper[f"softmax_{column}"])
-            rows.append(
-                {
-                    "vector": column,
-                    "value": row["value"],
-                    "paper": number,
-                    "ours": row["softmax"],
-                    "ours / paper": row["softmax"] / number if number else float("nan"),
-                    "same to 6 decimals": round(row["softmax"], DECIMALS) == number,
-                }
-            )
+            softmax = row["softmax"]
+            compared = {
+                "vector": column,
+                "value": row["value"],
+                "paper": number,
+                "ours": softmax,
+                "ours / paper": softmax / number if number else float("nan"),
+                "same to 6 decimals": round(softmax, DECIMALS) == number,
+            }
+            rows.append(compared)
     return table_of_rows(rows, note=printed.SOURCES["limits.table4"])
 
 
@@ -83,31 +81,32 @@ def states(results: Results) -> tuple[Statement, ...]:
     """
     table = compare(results)
     same = sum(table["same to 6 decimals"])
-    weights = {
-        name: np.array([row["softmax"] for row in errors.rows_of(results, "softmax", vector=name)])
-        for name in vectors()
-    }
-    sharp, flat, moved = (weights[name].max() for name in ("c", "a", "a + 999"))
-    shift = max(
-        np.abs(weights["a + 999"] - weights["a"]).max(),
-        np.abs(weights["b - 99"] - weights["b"]).max(),
+    numbers = statement(
+        f"{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
+        NUMBERS,
+        len(table) - same,
+        kind="formula",
     )
-    caption = (
+    weights = {}
+    for name in vectors():
+        rows = errors.rows_of(results, "softmax", vector=name)
+        weights[name] = np.array([row["softmax"] for row in rows])
+    sharp = weights["c"].max()
+    flat = weights["a"].max()
+    moved = weights["a + 999"].max()
+    # A number that is added to all values should change no weight.
+    change_of_a = np.abs(weights["a + 999"] - weights["a"])
+    change_of_b = np.abs(weights["b - 99"] - weights["b"])
+    shift = max(change_of_a.max(), change_of_b.max())
+    text = (
         "the caption says that softmax performs like hardmax for large values. Moved to the size "
         f"of the third vector (a + 999), the first has a largest weight of {moved:.3f}, {flat:.3f} "
         f"before and {sharp:.3f} for the third; adding a number to all values changes no weight by "
         f"more than {shift:.1g}. From the first vector to the third the gaps grow a thousandfold "
         "too."
     )
-    return (
-        statement(
-            f"{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
-            NUMBERS,
-            len(table) - same,
-            kind="formula",
-        ),
-        statement(caption, HARD, moved),
-    )
+    caption = statement(text, HARD, moved)
+    return (numbers, caption)
 
 
 TABLE4_EXPERIMENT = Experiment(

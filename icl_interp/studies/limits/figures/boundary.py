@@ -43,17 +43,18 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
     if table is None or curve is None or logs is None:
         return None
     rows: Rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
-    sizes = np.abs(curve["x"].values)
-    trained = Zone(x=(0.0, max(_of(rows, "trained range"))))
     u = output_unit.u(results) if output_unit.own in results else 0.0
+    # All panels share the axis of |x|, and each marks the training data.
+    sizes = np.abs(curve["x"].values)
+    x = Axis("|x| of the query", sizes.min() / 1.2, sizes.max() * 1.2, log=True)
+    trained = Zone(x=(0.0, max(_of(rows, "trained range"))))
     panels = []
-    for title, width, y, marks in (
-        ("Prediction, one context and mean", 1.4, *_f(results, rows)),
-        ("Distance from its end", 1.0, *_gap(curve, rows, u)),
-        (_names_of_growth(), 1.0, *_growth(logs)),
-    ):
-        x = Axis("|x| of the query", sizes.min() / 1.2, sizes.max() * 1.2, log=True)
-        panels.append(Panel(title, x, y, [*marks, trained], width=width))
+    y, marks = _f(results, rows)
+    panels.append(Panel("Prediction, one context and mean", x, y, [*marks, trained], width=1.4))
+    y, marks = _gap(curve, rows, u)
+    panels.append(Panel("Distance from its end", x, y, [*marks, trained], width=1.0))
+    y, marks = _growth(logs)
+    panels.append(Panel(_names_of_growth(), x, y, [*marks, trained], width=1.0))
     title = "From the training data (grey) to the level that the prediction tends to"
     below = f"{tested_by('boundary', findings)}<br>{_words(rows)}"
     return Drawing(title, below, panels, height=330)
@@ -80,7 +81,8 @@ def _names_of_growth() -> str:
     """The heading that tells the lines of the last panel apart."""
     words = []
     for text, colour, _ in GROWS.values():
-        words.append(markup('<span style="color:{}">{}</span>', colour, text))
+        word = markup('<span style="color:{}">{}</span>', colour, text)
+        words.append(word)
     return joined(words, ", ")
 
 
@@ -88,7 +90,10 @@ def _words(rows: Rows) -> str:
     """Zone, peak, onset, level and rate, a line a direction."""
     lines = []
     for name, (label, *_) in LOOKS.items():
-        value = {quantity: row["value"] for (d, quantity), row in rows.items() if d == name}
+        value = {}
+        for (direction, quantity), row in rows.items():
+            if direction == name:
+                value[quantity] = row["value"]
         sign = label.replace("<", "&lt;")
         text = f"{sign}: follows the target function up to {number(value['zone'])}"
         if np.isfinite(value["onset"]):
@@ -124,10 +129,14 @@ def _f(results: Results, rows: Rows) -> tuple[Axis, list[Mark]]:
 
     bound = _certified(results)
     if bound:
-        marks += [Zone(y=bound, colour="#F3F7F2")]
-        marks += [Rule(y=end, colour=GREEN, dash="dash") for end in bound]
+        marks.append(Zone(y=bound, colour="#F3F7F2"))
+        for end in bound:
+            edge = Rule(y=end, colour=GREEN, dash="dash")
+            marks.append(edge)
     marks += _places(rows)
-    decade = max(np.abs(_of(rows, "one decade out")).max(initial=0.0), 0.0) or 1.0
+    # What is bounded, or hardly larger than in the trained range, needs no symmetric-log axis.
+    beyond = np.abs(_of(rows, "one decade out"))
+    decade = max(beyond.max(initial=0.0), 0.0) or 1.0
     if bound or largest <= BOUNDED * decade:
         return Axis("prediction"), marks
     threshold = float(10 ** np.floor(np.log10(decade)))
@@ -140,9 +149,10 @@ def _both_ways(kind: str, f: DataArray, width: float, opacity: float) -> list[Ma
     marks: list[Mark] = []
     for name, (label, colour, _, dash) in LOOKS.items():
         half = f.sel(x=np.sign(f["x"]) == measured.SIGNS[name])
-        order = np.argsort(np.abs(half["x"].values))
+        sizes = np.abs(half["x"].values)
+        order = np.argsort(sizes)
         line = Line(
-            np.abs(half["x"].values)[order],
+            sizes[order],
             half.values[order],
             name=f"{kind}, {label}",
             colour=colour,
@@ -161,8 +171,13 @@ def _certified(results: Results) -> Bound | None:
     if weights is None:
         return None
     known = weights.iloc[0].to_dict()
-    c, r = known.get("c", np.nan), known.get("r", np.nan)
-    return (c - r, c + r) if np.isfinite([c, r]).all() else None
+    c = known.get("c", np.nan)
+    r = known.get("r", np.nan)
+    if not np.isfinite([c, r]).all():
+        return None
+    low = c - r
+    high = c + r
+    return low, high
 
 
 def _places(rows: Rows) -> list[Mark]:
@@ -170,9 +185,15 @@ def _places(rows: Rows) -> list[Mark]:
     marks: list[Mark] = []
     for name, (_, colour, _, dash) in LOOKS.items():
         at = "top right" if name == "+" else "bottom right"
-        leaves = Rule(rows[name, "zone"]["value"], None, "leaves target", at, GREY, dash)
-        level = Rule(rows[name, "onset"]["value"], None, "plateau begins", at, colour, dash)
-        marks += [rule for rule in (leaves, level) if np.isfinite(rule.x or np.nan)]
+        zone = rows[name, "zone"]["value"]
+        onset = rows[name, "onset"]["value"]
+        # At 0 a logarithmic axis has no place.
+        if np.isfinite(zone or np.nan):
+            leaves = Rule(zone, None, "leaves target", at, GREY, dash)
+            marks.append(leaves)
+        if np.isfinite(onset or np.nan):
+            level = Rule(onset, None, "plateau begins", at, colour, dash)
+            marks.append(level)
     return marks
 
 
@@ -184,8 +205,11 @@ def _gap(curve: DataArray, rows: Rows, u: float) -> tuple[Axis, list[Mark]]:
     marks: list[Mark] = []
     for name, (label, colour, symbol, dash) in LOOKS.items():
         xs, keep = measured.direction(curve, measured.SIGNS[name])
-        distances = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])
-        xs, y = xs[:-1], distances[:-1]  # the end's own distance is 0
+        gap = curve.sel(statistic="gap").values.mean(0)
+        distances = np.sqrt(gap[keep])
+        # The end's own distance is 0.
+        xs = xs[:-1]
+        y = distances[:-1]
         line = Line(
             xs,
             y,
@@ -201,7 +225,8 @@ def _gap(curve: DataArray, rows: Rows, u: float) -> tuple[Axis, list[Mark]]:
         marks.append(line)
         onset = rows[name, "onset"]["value"]
         if name == "+" and np.isfinite(onset):
-            start = int(np.argmin(np.abs(np.log(xs / onset))))
+            decades = np.log(xs / onset)
+            start = int(np.argmin(np.abs(decades)))
             guide = 1.6 * y[start] * xs[start] / xs[start:]
             look = {"colour": GREY, "width": 1.2, "dash": "dot", "hover": ""}
             marks.append(Line(xs[start:], guide, name="guide: 1/|x|", **look))
@@ -209,19 +234,25 @@ def _gap(curve: DataArray, rows: Rows, u: float) -> tuple[Axis, list[Mark]]:
         words = f"level: {measured.LEVEL} standard deviations"
         level = Rule(y=measured.LEVEL * u, words=words, colour=GREEN, dash="dash", ink="#00694D")
         marks.append(level)
-    return Axis("distance from the end value", log=True, labels=6), marks
+    axis = Axis("distance from the end value", log=True, labels=6)
+    return axis, marks
 
 
 def _growth(logs: DataArray) -> tuple[Axis, list[Mark]]:
     """E_f = E_N - E_sigma between neighbouring decades, the mean of both directions."""
-    sizes = np.unique(np.abs(logs["x"].values))
+    xs = logs["x"].values
+    sizes = np.unique(np.abs(xs))
+    # Each exponent is that of a step between neighbours, so it stands between them.
     middles = np.sqrt(sizes[1:] * sizes[:-1])
     marks: list[Mark] = [Rule(y=value, colour=INK, width=0.8) for value in (0.0, 1.0)]
     for key, (label, colour, dash) in GROWS.items():
         ways = []
         for sign in measured.SIGNS.values():
-            steps = pairwise(sizes)
-            ways.append([measured.elasticities(logs, sign, a, b)[key].value for a, b in steps])
+            exponents = []
+            for near, out in pairwise(sizes):
+                found = measured.elasticities(logs, sign, near, out)
+                exponents.append(found[key].value)
+            ways.append(exponents)
         line = Line(
             middles,
             np.mean(ways, 0),
@@ -234,4 +265,5 @@ def _growth(logs: DataArray) -> tuple[Axis, list[Mark]]:
             hover="|x| = {x:.3g}<br>exponent = {y:.4f}",
         )
         marks.append(line)
-    return Axis("growth exponent", -1.25, 1.5), marks
+    axis = Axis("growth exponent", -1.25, 1.5)
+    return axis, marks

@@ -37,8 +37,14 @@ class Curve:
     @property
     def shown(self) -> list[tuple[float, float, float, float]]:
         """(sigma, value, low, high)."""
-        low, high = ("rate_low", "rate_high") if self.column == "error_rate" else ("low", "high")
-        return [(row["sigma"], row[self.column], row[low], row[high]) for row in self.rows]
+        prefix = "rate_" if self.column == "error_rate" else ""
+        found = []
+        for row in self.rows:
+            value = row[self.column]
+            low = row[f"{prefix}low"]
+            high = row[f"{prefix}high"]
+            found.append((row["sigma"], value, low, high))
+        return found
 
 
 def sigma_panels(
@@ -86,6 +92,7 @@ def _marks(curve: Curve) -> list[Mark]:
         texts=texts,
     )
     marks.append(line)
+    # Two printed decimals can be 0, which has no place on a logarithmic axis.
     printed = {s: v for s, v in curve.paper.items() if v > 0}
     if printed:
         points = Points(
@@ -105,7 +112,9 @@ def _marks(curve: Curve) -> list[Mark]:
 def rows_of(results: Mapping[str, Result], name: str) -> list[dict]:
     """The rows of a stored table; none where it is missing."""
     table = results.get(name)
-    return table.to_dict("records") if isinstance(table, DataFrame) else []
+    if not isinstance(table, DataFrame):
+        return []
+    return table.to_dict("records")
 
 
 def names_of(rows: Rows) -> list[str]:
@@ -120,13 +129,10 @@ def rows_with(rows: Rows, name: str) -> list:
 
 def printed_by_sigma(comparison: DataFrame | None, **key: object) -> dict[float, float]:
     """The numbers that the paper prints, by sigma."""
-    rows = (
-        comparison.to_dict("records")
-        if comparison is not None and "paper" in comparison.columns
-        else []
-    )
-    return {
-        row["sigma"]: row["paper"]
-        for row in rows
-        if all(row[k] == value for k, value in key.items())
-    }
+    if comparison is None or "paper" not in comparison.columns:
+        return {}
+    found = {}
+    for row in comparison.to_dict("records"):
+        if all(row[column] == value for column, value in key.items()):
+            found[row["sigma"]] = row["paper"]
+    return found

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
@@ -22,8 +23,10 @@ from icl_interp.studies.limits.measurements import continuous as measured_contin
 from icl_interp.studies.limits.measurements.algorithms import ARMS
 from icl_interp.studies.limits.measurements.classes import polynomial_in
 
-Rate = tuple[str, str, Interval]  # class, look, error rate
-LOOKS = {  # of predictors: name, colour, symbol, size
+# Class, look, error rate.
+Rate = tuple[str, str, Interval]
+# Of predictors: name, colour, symbol, size.
+LOOKS = {
     "seen": ("trained on", BLUE, "circle", 10),
     "unseen": ("not trained on", BLUE, "circle-open", 10),
     "companion": ("matched model", INK, "diamond-open", 8),
@@ -36,7 +39,8 @@ MEANING = {
     "least squares": "least squares of the largest degree the model was trained on",
 }
 # Ends of the axis of what an algorithm misses: one that lies beyond is drawn there.
-LEAST, MOST = 1e-5, 2.0
+LEAST = 1e-5
+MOST = 2.0
 LOOKS_OF_ARMS = (
     ("circle", BLUE),
     ("triangle-up", ORANGE),
@@ -52,7 +56,8 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
     rates = _rates(results, facts)
     if rates:
         panels.append(_draw_rates(rates))
-    model, others = results.get(algorithms.own), results.get(algorithms.rivals)
+    model = results.get(algorithms.own)
+    others = results.get(algorithms.rivals)
     if model is not None and others is not None:
         panels.append(_draw_missed(Comparison.of(model, others)))
     if not panels:
@@ -82,27 +87,36 @@ def _rates(results: Results, facts: Facts) -> list[Rate]:
     found: list[Rate] = []
     if facts.task_kind != "Polynomial":
         return found
-    errors, continuous = results.get(measured.errors), results.get(measured_continuous.continuous)
+    errors = results.get(measured.errors)
     if errors is not None:
-        trained = {f"degree {d}" for d in polynomial_in(facts).degrees}
-        for name in errors.indexes["class"]:
-            for who in errors.indexes["predictor"]:
-                if (
-                    who == "zero"
-                    or np.isnan(
-                        errors.sel({"predictor": who, "class": name, "points": "own"}).values
-                    ).any()
-                ):
-                    continue
-                seen = "seen" if name in trained else "unseen"
-                look = {"model": seen, "least squares": who}.get(who, "companion")
-                found.append((name, look, rate(errors, who, name)))
+        trained = {f"degree {degree}" for degree in polynomial_in(facts).degrees}
+        found += _rates_of_classes(errors, trained)
+    # Fixed functions have no degree, so the model was trained on none of them.
+    continuous = results.get(measured_continuous.continuous)
     if continuous is not None:
         for who in continuous.indexes["predictor"]:
             names, values, _ = shares(facts, continuous, who)
             look = "unseen" if who == "model" else who
             for i, name in enumerate(names):
-                found.append((PRINTED[name], look, bootstrap(lambda mean: mean, values[:, i])))
+                share = bootstrap(lambda mean: mean, values[:, i])
+                found.append((PRINTED[name], look, share))
+    return found
+
+
+def _rates_of_classes(errors: DataArray, trained: set[str]) -> list[Rate]:
+    """The error rate of each predictor on each class, where both were measured."""
+    found = []
+    for name in errors.indexes["class"]:
+        for who in errors.indexes["predictor"]:
+            cell = {"predictor": who, "class": name, "points": "own"}
+            if who == "zero" or np.isnan(errors.sel(cell).values).any():
+                continue
+            look = "companion"
+            if who == "model":
+                look = "seen" if name in trained else "unseen"
+            elif who == "least squares":
+                look = who
+            found.append((name, look, rate(errors, who, name)))
     return found
 
 
@@ -126,21 +140,34 @@ def _draw_rates(found: list[Rate]) -> Panel:
 
     marks: list[Mark] = [Rule(x=LOW, words=words, at="bottom left"), Rule(x=1.0)]
     for look, (name, colour, symbol, size) in LOOKS.items():
-        mine = [(labels.index(label), one) for label, this, one in found if this == look]
+        places = []
+        values = []
+        lows = []
+        highs = []
+        texts = []
+        for label, of_row, one in found:
+            if of_row != look:
+                continue
+            places.append(labels.index(label))
+            values.append(one.value)
+            lows.append(one.low)
+            highs.append(one.high)
+            texts.append(_told(label, look, one))
+        if not places:
+            continue
         shown = Points(
-            [one.value for _, one in mine],
-            [row for row, _ in mine],
-            [one.low for _, one in mine],
-            [one.high for _, one in mine],
+            values,
+            places,
+            lows,
+            highs,
             name=name,
             colour=colour,
             symbol=symbol,
             size=size,
             edge=1.6,
-            texts=[_told(labels[row], look, one) for row, one in mine],
+            texts=texts,
         )
-        if mine:
-            marks.append(shown)
+        marks.append(shown)
     title = "error / error of predicting 0 (fixed functions: / variance)"
     x = Axis(title, low, high, log=True, labels=6)
     y = rows(labels, spare=0.6)
@@ -156,18 +183,22 @@ def _told(label: str, look: str, one: Interval) -> str:
 def _draw_missed(found: Comparison) -> Panel:
     """A row for each algorithm: what it misses of the model's predictions, 1 - similarity."""
     each = found.chosen.each
-    missed = 1 - np.array([found.similarities(rival) for rival in each])
+    names = []
+    similarities = []
+    for rival in each:
+        names.append(rival.algorithm)
+        similarities.append(found.similarities(rival))
+    missed = 1 - np.array(similarities)
     shown = np.minimum(missed, MOST)
+    # What resembles the model, and what does not.
+    near = VERDICTS["contradicted"]
+    far = VERDICTS["supported"]
+    said = "all four here: resembles"
+    edge = 1 - RESEMBLES
     marks: list[Mark] = [
-        Zone((LEAST, 1 - RESEMBLES), None, VERDICTS["contradicted"].pale),
-        Zone((1 - UNLIKE, MOST), None, VERDICTS["supported"].pale),
-        Note(
-            "all four here: resembles",
-            x=1 - RESEMBLES,
-            at="bottom left",
-            colour=VERDICTS["contradicted"].ink,
-            size=11,
-        ),
+        Zone((LEAST, edge), None, near.pale),
+        Zone((1 - UNLIKE, MOST), None, far.pale),
+        Note(said, x=edge, at="bottom left", colour=near.ink, size=11),
     ]
     for number_of_arm, arm in enumerate(ARMS):
         symbol, colour = SIGNS[arm]
@@ -186,5 +217,5 @@ def _draw_missed(found: Comparison) -> Panel:
         marks.append(points)
     words = "missed: 1 − similarity (least shown: 10⁻⁵)"
     x = Axis(words, LEAST / 1.5, MOST * 1.2, log=True, least=LEAST, labels=6)
-    y = rows([rival.algorithm for rival in each], spare=1.4)
+    y = rows(names, spare=1.4)
     return Panel("What algorithms miss", x, y, marks)

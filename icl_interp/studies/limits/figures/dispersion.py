@@ -18,7 +18,9 @@ from icl_interp.studies.limits.claims.uniform import UNIFORM
 from icl_interp.studies.limits.measurements import dispersion as measured_dispersion
 from icl_interp.studies.limits.measurements.dispersion import BEYOND
 
-FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the last one's
+# The first layer's colour and the last one's.
+FIRST = (86, 180, 233)
+LAST = (0, 44, 84)
 IDLE = "not sure to matter"
 
 
@@ -31,7 +33,9 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
     if curve is None:
         return None
     names = list(curve.indexes["head"])
-    counted = set(relevant(results, facts)) if relevance in results else set(names)
+    counted = set(names)
+    if relevance in results:
+        counted = set(relevant(results, facts))
     ns = curve["n"].values
 
     # How far the pattern is from an average, and what counts as one.
@@ -39,24 +43,23 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
     words = f"uniform below {UNIFORM}"
     uniform = Rule(y=UNIFORM, words=words, colour=look.colour, dash="dash", width=1.5, ink=look.ink)
     average = Line(ns, 1 / ns, name="uniform: 1/n", colour=INK, width=1.2, dash="dot", hover="")
+    x = Axis("tokens n", ns.min() / 1.15, ns.max() * 1.15, log=True)
+    # Lengths up to the edge are measured directly; the rest is resampled.
+    edge = len(ns) - len(BEYOND)
     panels = []
     for title, statistic, axis, reference in (
         ("Distance from a uniform average", "deficit", "log n − entropy (nats)", uniform),
         ("Largest weight on any token", "max weight", "largest weight", average),
     ):
         marks = _heads(curve, statistic, counted)
-        edge = len(ns) - len(BEYOND)  # lengths measured directly; the rest is resampled
         if edge > 0:
-            marks.append(
-                Rule(
-                    float(ns[edge - 1]), None, "trained length", colour=PALE, dash="solid", ink=GREY
-                )
-            )
-        x = Axis("tokens n", ns.min() / 1.15, ns.max() * 1.15, log=True)
-        panels.append(Panel(title, x, Axis(axis, log=True), [*marks, reference]))
-    below = tested_by("dispersion", findings) + (
-        f"<br>Each line is a head; {plain(curve.attrs['note'])}."
-    )
+            at = float(ns[edge - 1])
+            trained = Rule(at, None, "trained length", colour=PALE, dash="solid", ink=GREY)
+            marks.append(trained)
+        y = Axis(axis, log=True)
+        panels.append(Panel(title, x, y, [*marks, reference]))
+    below = tested_by("dispersion", findings)
+    below += f"<br>Each line is a head; {plain(curve.attrs['note'])}."
     title = "Does attention become a uniform average over many tokens?"
     layers = [f"layer {layer}" for layer in sorted(set(map(_layer, names)))]
     return Drawing(title, below, panels, height=320, legend=(*layers, IDLE))
@@ -73,7 +76,9 @@ FIGURE = ReportFigure(
 
 
 def _layer(head: str) -> int:
-    return int(head.split(".")[0])
+    """The layer in a head's name."""
+    layer, _, _ = head.partition(".")
+    return int(layer)
 
 
 def _heads(curve: DataArray, statistic: str, counted: set[str]) -> list[Mark]:
@@ -81,6 +86,8 @@ def _heads(curve: DataArray, statistic: str, counted: set[str]) -> list[Mark]:
     names = list(curve.indexes["head"])
     layers = sorted(set(map(_layer, names)))
     edge = max(len(curve["n"]) - len(BEYOND), 0)
+    # Measured lengths are solid, and resampled ones go on from the last of these.
+    parts = {"solid": slice(0, edge), "dash": slice(max(edge - 1, 0), None)}
     marks: list[Mark] = []
     for keep in (False, True):
         for i, layer in enumerate(layers):
@@ -88,7 +95,7 @@ def _heads(curve: DataArray, statistic: str, counted: set[str]) -> list[Mark]:
             if not chosen:
                 continue
             colour = _shade(i, len(layers)) if keep else PALE
-            for dash, part in (("solid", slice(0, edge)), ("dash", slice(max(edge - 1, 0), None))):
+            for dash, part in parts.items():
                 shown = curve.sel(head=chosen, statistic=statistic).isel(n=part)
                 line = Line(
                     shown["n"].values,
@@ -106,6 +113,7 @@ def _heads(curve: DataArray, statistic: str, counted: set[str]) -> list[Mark]:
 
 def _shade(i: int, n: int) -> str:
     """From light to dark blue with depth."""
-    t = i / (n - 1) if n > 1 else 1.0
-    red, green, blue = np.round(np.array(FIRST) + t * np.subtract(LAST, FIRST)).astype(int)
+    share = i / (n - 1) if n > 1 else 1.0
+    mixed = np.array(FIRST) + share * np.subtract(LAST, FIRST)
+    red, green, blue = np.round(mixed).astype(int)
     return f"rgb({red},{green},{blue})"

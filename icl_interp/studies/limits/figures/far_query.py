@@ -28,28 +28,35 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
         return None
     contexts = contexts.sortby("x")
     xs = contexts["x"].values
-    model, truth = (contexts.sel(curve=name).values for name in ("model", "truth"))
-    weights = results.get(far.certificate)
-    known = weights.iloc[0].to_dict() if weights is not None else {}
-    known = {name: value for name, value in known.items() if np.isfinite(value)}
-    certified = {"c", "r"} <= set(known)
+    model = contexts.sel(curve="model").values
+    truth = contexts.sel(curve="truth").values
+    known = _known(results)
+    bound = _bound(known)
 
     # The axis of f is symmetric-log where f grows without bound.
     trained = facts.trained_range
-    near = (xs >= trained[0]) & (xs <= trained[1]) if trained else np.ones(len(xs), bool)
-    size, true_size = (float(np.abs(curves[:, near]).max(initial=0.0)) for curves in (model, truth))
-    bounded = certified or float(np.abs(model).max()) <= BOUNDED * size
+    near = np.ones(len(xs), bool)
+    if trained:
+        near = (xs >= trained[0]) & (xs <= trained[1])
+    size = float(np.abs(model[:, near]).max(initial=0.0))
+    true_size = float(np.abs(truth[:, near]).max(initial=0.0))
+    bounded = bound is not None or float(np.abs(model).max()) <= BOUNDED * size
     threshold = 10.0 ** np.floor(np.log10(max(size, true_size) or 1.0))
 
     marks: list[Mark] = []
-    if certified:
+    ends = list(model.ravel())
+    if bound is not None:
         marks += _certificate(known["c"], known["r"])
+        ends += bound
     if trained:
         middle = (trained[0] + trained[1]) / 2
-        marks += [Zone(x=trained), Note("trained range", x=middle, at="bottom", colour=GREY)]
-    ends = [*model.ravel(), *(c for sign in (-1, 1) for c in _edge(known, sign))]
-    pad = 0.06 * ((max(ends) - min(ends)) or abs(max(ends)) or 1.0)
-    low, high = min(ends) - pad, max(ends) + pad
+        marks.append(Zone(x=trained))
+        marks.append(Note("trained range", x=middle, at="bottom", colour=GREY))
+    lowest = min(ends)
+    highest = max(ends)
+    pad = 0.06 * ((highest - lowest) or abs(highest) or 1.0)
+    low = lowest - pad
+    high = highest + pad
     dotted = {"colour": INK, "width": 0.8, "dash": "dot", "opacity": 0.5}
     # A dot of a dotted line far off the axis takes room in a PDF like any other.
     drawn = until_it_leaves(truth, low, high) if bounded else truth
@@ -76,10 +83,31 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
     else:
         marks += _slopes(findings)
         y = Axis(_symlog_words("prediction", threshold), symlog=threshold)
-    threshold_x = float(np.abs(xs[xs != 0]).min())
-    x = Axis(_symlog_words("query x", threshold_x), symlog=threshold_x, labels=12)
+    smallest = float(np.abs(xs[xs != 0]).min())
+    x = Axis(_symlog_words("query x", smallest), symlog=smallest, labels=12)
     title = "What the model predicts when only the query goes far from the data"
     return Drawing(title, below, [Panel(x=x, y=y, marks=marks)], height=400)
+
+
+def _known(results: Results) -> dict[str, float]:
+    """What the weights alone tell, as far as it is finite."""
+    weights = results.get(far.certificate)
+    if weights is None:
+        return {}
+    known = {}
+    for name, value in weights.iloc[0].to_dict().items():
+        if np.isfinite(value):
+            known[name] = value
+    return known
+
+
+def _bound(known: Mapping[str, float]) -> tuple[float, float] | None:
+    """Both ends of what the weights alone allow, where these are known."""
+    if "c" not in known or "r" not in known:
+        return None
+    c = known["c"]
+    r = known["r"]
+    return c - r, c + r
 
 
 def until_it_leaves(curves: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -88,12 +116,17 @@ def until_it_leaves(curves: np.ndarray, low: float, high: float) -> np.ndarray:
     >>> until_it_leaves(np.array([[9.0, 5.0, 1.0, -5.0, 5.0, 6.0]]), -2, 2)
     array([[nan,  5.,  1., -5.,  5., nan]])
     """
-    side = np.where(curves > high, 1, np.where(curves < low, -1, 0))
+    below = np.where(curves < low, -1, 0)
+    side = np.where(curves > high, 1, below)
     # A segment is off the axis where both of its ends lie on one side of it.
-    shown = (side[:, 1:] == 0) | (side[:, 1:] != side[:, :-1])
+    start = side[:, :-1]
+    end = side[:, 1:]
+    shown = (end == 0) | (end != start)
     nothing = np.zeros((len(curves), 1), bool)
-    kept = np.hstack([shown, nothing]) | np.hstack([nothing, shown])
-    return np.where(kept, curves, np.nan)
+    # A point is kept if the segment before it or behind it is.
+    before = np.hstack([nothing, shown])
+    behind = np.hstack([shown, nothing])
+    return np.where(before | behind, curves, np.nan)
 
 
 FIGURE = ReportFigure(
@@ -107,76 +140,93 @@ FIGURE = ReportFigure(
 
 
 def _symlog_words(name: str, threshold: float) -> str:
+    """The title of a symmetric-log axis."""
     return f"{name} (symmetric-log: linear within ±{number(threshold)})"
-
-
-def _edge(known: Mapping[str, float], sign: int) -> list[float]:
-    """An end of what the weights alone allow, where that is known."""
-    return [known["c"] + sign * known["r"]] if {"c", "r"} <= set(known) else []
 
 
 def _certificate(c: float, r: float) -> list[Mark]:
     """Where the read-out confines every output."""
+    low = c - r
+    high = c + r
     bounds = f"{number(c)} ± {number(r)}"
     words = f"bound from the weights alone:\nevery prediction lies in\n{bounds}"
-    edges = [Rule(y=edge, colour=GREEN, dash="dash", inside=False) for edge in (c - r, c + r)]
-    note = Note(words, y=c - r, at="top left", colour="#00694D")
-    return [Zone(y=(c - r, c + r), colour="#F3F7F2"), *edges, note]
+    marks: list[Mark] = [Zone(y=(low, high), colour="#F3F7F2")]
+    for edge in (low, high):
+        marks.append(Rule(y=edge, colour=GREEN, dash="dash", inside=False))
+    marks.append(Note(words, y=low, at="top left", colour="#00694D"))
+    return marks
 
 
 def _predictions(known: Mapping[str, float], xs: np.ndarray) -> list[Mark]:
     """What the weights alone predict: the plateau on each side, from where it is reached."""
-    start = known.get("onset", float(np.abs(xs).max()) / 100)
-    return [
-        Line(
+    usual = float(np.abs(xs).max()) / 100
+    start = known.get("onset", usual)
+    marks: list[Mark] = []
+    for key, end in (("plateau -", xs[0]), ("plateau +", xs[-1])):
+        if key not in known or start >= abs(end):
+            continue
+        level = known[key]
+        line = Line(
             [np.sign(end) * start, end],
-            [known[key]] * 2,
+            [level, level],
             name="level that the weights predict",
             colour=ORANGE,
             width=2.4,
             dash="8px,5px",
             hover="{y:.6g}",
         )
-        for key, end in (("plateau -", xs[0]), ("plateau +", xs[-1]))
-        if key in known and start < abs(end)
-    ]
+        marks.append(line)
+    return marks
 
 
 def _onsets(known: Mapping[str, float], findings: Sequence[Finding], xs: np.ndarray) -> list[Mark]:
     """Where the plateau begins, by the weights and as the judge measured it."""
+    farthest = np.abs(xs).max()
     marks: list[Mark] = []
     words = []
     found = {"predicted": known.get("onset", np.nan), "measured": measured_onset(findings)}
     for name, value in found.items():
-        if np.isfinite(value) and value < np.abs(xs).max():
-            dash, colour, look = ONSETS[name]
-            marks += [Rule(x=sign * value, colour=colour, dash=dash) for sign in (-1, 1)]
-            ink = VERDICTS[look].ink
-            words.append(
-                markup('<span style="color:{}">{}: |x| = {}</span>', ink, name, number(value))
-            )
-    if words:
-        text = joined(["the plateau begins at", *words], "<br>")
-        top = known["c"] + known["r"] if {"c", "r"} <= set(known) else None
-        marks.append(Note(text, y=top, at="bottom right" if top is not None else "top right"))
+        if not np.isfinite(value) or value >= farthest:
+            continue
+        dash, colour, look = ONSETS[name]
+        marks.append(Rule(x=-value, colour=colour, dash=dash))
+        marks.append(Rule(x=value, colour=colour, dash=dash))
+        ink = VERDICTS[look].ink
+        word = markup('<span style="color:{}">{}: |x| = {}</span>', ink, name, number(value))
+        words.append(word)
+    if not words:
+        return marks
+    # The words stand at the upper end of what the weights allow, if that is drawn.
+    text = joined(["the plateau begins at", *words], "<br>")
+    bound = _bound(known)
+    if bound is None:
+        marks.append(Note(text, y=None, at="top right"))
+    else:
+        marks.append(Note(text, y=bound[1], at="bottom right"))
     return marks
 
 
 def _slopes(findings: Sequence[Finding]) -> list[Mark]:
     """The line that f becomes in each direction, as the judge found it."""
-    rows = [row for f in findings if f.id == "limits.linear_asymptote" for row in f.details]
     notes: list[Mark] = []
-    for row in rows:
-        slope, spread = number(row["slope"]), number(row["sd of slope over contexts"])
-        side = "right" if row["direction"] == "+" else "left"
-        notes.append(Note(f"slope {slope}\n± {spread} over contexts", at=side, colour=DARK))
+    for finding in findings:
+        if finding.id != "limits.linear_asymptote":
+            continue
+        for row in finding.details:
+            slope = number(row["slope"])
+            spread = number(row["sd of slope over contexts"])
+            side = "right" if row["direction"] == "+" else "left"
+            words = f"slope {slope}\n± {spread} over contexts"
+            notes.append(Note(words, at=side, colour=DARK))
     return notes
 
 
 def measured_onset(findings: Sequence[Finding]) -> float:
     """|x| from which f stays at its plateau, as the judge found it; NaN where it did not."""
     for finding in findings:
-        for row in finding.details if finding.id == "limits.layernorm_saturation" else ():
+        if finding.id != "limits.layernorm_saturation":
+            continue
+        for row in finding.details:
             if "measured onset" in row:
                 return float(row["measured onset"])
     return float("nan")

@@ -19,32 +19,43 @@ def followed(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     if not curves:
         return {}
     panels = []
-    for i, (name, curve) in enumerate(curves.items()):
+    y = "f(x)"
+    for name, curve in curves.items():
         marks = [*model_marks(curve), truth_line(curve)]
-        panels.append(Panel(name, Axis("query x"), Axis("" if i else "f(x)"), marks))
+        panels.append(Panel(name, Axis("query x"), Axis(y), marks))
+        y = ""  # it stands once, at the left
+    first = next(iter(curves.values()))
     below = (
-        f"{plain(next(iter(curves.values())).attrs['note'])}.<br>Line: mean over contexts; band: 5 "
-        "to 95 % of contexts."
+        f"{plain(first.attrs['note'])}.<br>Line: mean over contexts; band: 5 to 95 % of contexts."
     )
     title = "Functions that the model was not trained on"
-    return {"predictions": Drawing(title, below, panels, height=360)}
+    drawing = Drawing(title, below, panels, height=360)
+    return {"predictions": drawing}
 
 
 def curves_of(results: Mapping[str, Result]) -> dict[str, DataArray]:
     """The stored curves, by function."""
-    return {name: found for name, found in results.items() if isinstance(found, DataArray)}
+    curves = {}
+    for name, found in results.items():
+        if isinstance(found, DataArray):
+            curves[name] = found
+    return curves
 
 
 def model_marks(curve: DataArray) -> list[Mark]:
     """The mean prediction, and the band that holds most contexts."""
     xs = curve["x"].values
-    low, mean, high = (curve.sel(statistic=name).values for name in ("low", "mean", "high"))
+    low = curve.sel(statistic="low").values
+    mean = curve.sel(statistic="mean").values
+    high = curve.sel(statistic="high").values
     line = Line(xs, mean, name="model", width=2.2, hover=HOVER)
-    return [Band(xs, low, high, opacity=0.2), line]
+    band = Band(xs, low, high, opacity=0.2)
+    return [band, line]
 
 
 def truth_line(curve: DataArray) -> Line:
     """The function itself."""
+    xs = curve["x"].values
     truth = curve.sel(statistic="truth").values
     look = {"colour": INK, "dash": "dot", "width": 1.6}
-    return Line(curve["x"].values, truth, name="the function", hover=HOVER, **look)
+    return Line(xs, truth, name="the function", hover=HOVER, **look)

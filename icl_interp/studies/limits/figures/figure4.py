@@ -42,7 +42,8 @@ def _boundary(name: str, curve: DataArray, fact: Mapping[str, Any], first: bool)
     xs = curve["x"].values
     marks = model_marks(curve)
     held = curve.sel(statistic=["mean", "low", "high"]).values.ravel().tolist()
-    c, r = fact.get("c", np.nan), fact.get("r", np.nan)
+    c = fact.get("c", np.nan)
+    r = fact.get("r", np.nan)
     if np.isfinite([c, r]).all():
         for edge in (c - r, c + r):
             held.append(edge)

@@ -13,22 +13,24 @@ from icl_interp.results import Result
 
 def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """log10 of the error over both sigmas, a panel a training interval, one colour scale."""
-    shown = {name: r for name, r in results.items() if isinstance(r, DataArray)}
-    if not shown:
-        return {}
+    sigmas = {}
     logs = {}
-    for name, result in shown.items():
-        logs[name] = np.log10(result.sel(statistic="error").values)
-    low = min(values.min() for values in logs.values())
-    high = max(values.max() for values in logs.values())
+    for name, result in results.items():
+        if isinstance(result, DataArray):
+            sigmas[name] = list(result.indexes["inputs"])
+            logs[name] = np.log10(result.sel(statistic="error").values)
+    if not logs:
+        return {}
+    # One scale for all panels, with one bar beside the last.
+    low = min(map(np.min, logs.values()))
+    high = max(map(np.max, logs.values()))
     panels = []
     for i, (name, values) in enumerate(logs.items()):
-        sigmas = list(shown[name].indexes["inputs"])
         last = i == len(logs) - 1
         matrix = Matrix(
             values,
-            sigmas,
-            sigmas,
+            sigmas[name],
+            sigmas[name],
             low,
             high,
             "Viridis",
@@ -36,10 +38,13 @@ def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[st
             hover="inputs {row}, functions {column}<br>log10 error {z:.3g}",
             upwards=True,
         )
-        x, y = Axis("sigma of the functions"), Axis("sigma of the inputs")
-        panels.append(Panel(f"trained on {name}", x, y, [matrix]))
+        x = Axis("sigma of the functions")
+        y = Axis("sigma of the inputs")
+        panel = Panel(f"trained on {name}", x, y, [matrix])
+        panels.append(panel)
     below = (
         "Polynomials of degree 3 with inputs on U(-s, s) and coefficients on U(-t, t); one colour "
         "scale for all."
     )
-    return {"map": Drawing("Squared error over both sigmas", below, panels, height=420)}
+    drawing = Drawing("Squared error over both sigmas", below, panels, height=420)
+    return {"map": drawing}

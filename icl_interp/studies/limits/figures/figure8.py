@@ -17,20 +17,28 @@ RAMP = ("#C6DBEF", "#9ECAE1", "#6BAED6", "#4292C6", "#2171B5", "#08519C", "#0830
 
 def layers(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Left, what the lens reads after each block along x; right, its R² over many functions."""
-    lens, table = results.get("lens"), results.get("r2")
+    lens = results.get("lens")
+    table = results.get("r2")
     if not isinstance(lens, DataArray) or not isinstance(table, DataFrame):
         return {}
+    # Later blocks are darker.
     names = list(lens.indexes["layer"])
+    darkest = len(RAMP) - 1
+    shades = np.linspace(0, darkest, len(names))
+    xs = lens["x"].values
     marks: list[Mark] = []
-    for name, at in zip(names, np.linspace(0, len(RAMP) - 1, len(names)), strict=True):
+    for name, shade in zip(names, shades, strict=True):
         mean = lens.sel(layer=name, statistic="mean").values
-        colour = RAMP[round(at)]
-        line = Line(lens["x"].values, mean, name=name, colour=colour, width=2.2, hover=HOVER)
+        colour = RAMP[round(shade)]
+        line = Line(xs, mean, name=name, colour=colour, width=2.2, hover=HOVER)
         marks.append(line)
-    marks.append(truth_line(lens.sel(layer=names[-1])))
-    one = Panel(lens.attrs["note"].partition(";")[0], Axis("query x"), Axis("lens"), marks, 1.55)
+    last = lens.sel(layer=names[-1])
+    marks.append(truth_line(last))
+    title, _, _ = lens.attrs["note"].partition(";")
+    one = Panel(title, Axis("query x"), Axis("lens"), marks, 1.55)
+    many = _r2(table)
     below = f"{plain(table.attrs['note'])}.<br>R² below −1 is drawn at −1."
-    drawing = Drawing("Predictions over layers, by the logit lens", below, [one, _r2(table)], 360)
+    drawing = Drawing("Predictions over layers, by the logit lens", below, [one, many], 360)
     return {"layers": drawing}
 
 
@@ -42,7 +50,10 @@ def _r2(table: DataFrame) -> Panel:
     places = np.arange(len(table))
     texts = []
     for row in table.to_dict("records"):
-        texts.append(f"{number(row['r2'])} [{number(row['low'])}, {number(row['high'])}]")
+        r2 = number(row["r2"])
+        low = number(row["low"])
+        high = number(row["high"])
+        texts.append(f"{r2} [{low}, {high}]")
     own = Line(places, table["r2"], name="R² of the lens", symbol="circle", size=6, texts=texts)
     squared = Line(
         places,
@@ -54,4 +65,5 @@ def _r2(table: DataFrame) -> Panel:
         hover="{y:.3g}",
     )
     x = Axis(ticks=dict(enumerate(table["layer"])))
-    return Panel("many functions", x, Axis("R²", -1.1, 1.1, least=-1.0), [own, squared])
+    y = Axis("R²", -1.1, 1.1, least=-1.0)
+    return Panel("many functions", x, y, [own, squared])

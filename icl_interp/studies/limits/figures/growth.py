@@ -22,7 +22,8 @@ from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.failure import SCALES
 
 FAILURE = "limits.layernorm_causes_failure"
-ARMS = {  # stored name: (label, colour, symbol, dash)
+# Stored name: (label, colour, symbol, dash).
+ARMS = {
     "intact": ("unchanged model", BLUE, "circle", "solid"),
     "frozen": ("all norms frozen", ORANGE, "circle", "solid"),
     "sham": ("context frozen (control)", BLUE, "square-open", "dot"),
@@ -39,23 +40,17 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
     curve = results.get(far.norm_arms)
     if curve is None:
         return None
-    arms = {arm: curve.sel(arm=arm) for arm in curve.indexes["arm"] if arm != "law mean"}
+    measured = {arm: curve.sel(arm=arm) for arm in curve.indexes["arm"] if arm != "law mean"}
     other = results.get(far.matched)
     if other is not None and other.sizes["unit"]:
-        arms["trained without"] = other
-    first = [name for name in ARMS if name in arms]
-    arms = {name: arms[name] for name in dict.fromkeys([*first, *arms])}
-    panels = [
-        Panel(
-            "Size of the prediction",
-            Axis("|x| of the query", log=True),
-            Axis("root mean square of the prediction", log=True, labels=7),
-            _sizes(arms),
-            width=1.45,
-        ),
-        _exponents(results, arms),
-        _removed(findings),
-    ]
+        measured["trained without"] = other
+    # The named arms come first, in their order.
+    first = [name for name in ARMS if name in measured]
+    arms = {name: measured[name] for name in dict.fromkeys([*first, *measured])}
+    x = Axis("|x| of the query", log=True)
+    y = Axis("root mean square of the prediction", log=True, labels=7)
+    size = Panel("Size of the prediction", x, y, _sizes(arms), width=1.45)
+    panels = [size, _exponents(results, arms), _removed(findings)]
     title = "Does the norm make the prediction level off, and is that why the model fails?"
     order = [*(ARMS[name][0] for name in first), ONE_NORM]
     below = tested_by("growth", findings)
@@ -79,13 +74,15 @@ def _sizes(arms: dict[str, DataArray]) -> list[Mark]:
     marks: list[Mark] = []
     for name, arm in reversed(arms.items()):  # the named arms last, so that they lie on top
         label, colour, symbol, dash = ARMS.get(name, ALONE)
-        size = np.abs(arm["x"].values)
+        distance = np.abs(arm["x"].values)
         square = arm.sel(statistic="mean square").values
-        xs = np.unique(size)
-        words = f"{plain(label or name)}<br>" if not label else ""
+        xs = np.unique(distance)
+        means = [square[:, distance == x].mean() for x in xs]
+        # One norm alone is one of many thin lines, and hovering tells which.
+        words = "" if label else f"{plain(name)}<br>"
         line = Line(
             xs,
-            np.sqrt([square[:, size == x].mean() for x in xs]),
+            np.sqrt(means),
             name=label or ONE_NORM,
             colour=colour,
             symbol=symbol,
@@ -110,34 +107,36 @@ def _exponents(results: Results, arms: dict[str, DataArray]) -> Panel:
     between = at_drawn_places(results)
     labels = []
     for row, (name, arm) in enumerate(arms.items()):
-        labels.append(ARMS[name][0] if name in ARMS else f"only {name}")
+        named = name in ARMS
+        label = ARMS[name][0] if named else f"only {name}"
+        labels.append(label)
         squares = [arm.sel(statistic="squared increment")]
         if name in between:
             squares.append(between[name])
+        # An arm is shown in the direction that is worse for the claim.
         low = name not in PLATEAUS
         found = exponent(squares, u, low)
-        marks.append(_point(name, labels[row], row, found, 9.0 if name in ARMS else 7.0))
+        size = 9.0 if named else 7.0
+        marks.append(_point(name, label, row, found, size))
         if control is not None and name in control.indexes["arm"]:
             known = control.sel(arm=name, statistic="squared increment")
-            value = exponent([known], control_u, low).value
-            marks.append(_untrained(labels[row], row, value))
+            of_control = exponent([known], control_u, low)
+            marks.append(_untrained(label, row, of_control.value))
     x = Axis("exponent of its change from x to 10x", labels=6)
-    return Panel("Growth exponent", x, rows(labels, spare=0.6), marks, row=21)
+    y = rows(labels, spare=0.6)
+    return Panel("Growth exponent", x, y, marks, row=21)
 
 
 def _u(own: Any) -> float:
+    """The unit of outputs; 0 where it was not measured."""
     return 0.0 if own is None else float(own.sel(statistic="u"))
 
 
 def _untrained(label: str, row: int, value: float) -> Points:
+    """The number of the same arm in a randomly initialised model."""
+    text = f"{plain(label)}<br>growth exponent: {number(value, 4)}"
     return Points(
-        [value],
-        [row],
-        name=RANDOM,
-        colour=INK,
-        symbol="diamond-open",
-        size=11,
-        texts=[f"{plain(label)}<br>growth exponent: {number(value, 4)}"],
+        [value], [row], name=RANDOM, colour=INK, symbol="diamond-open", size=11, texts=[text]
     )
 
 
@@ -146,27 +145,35 @@ def _removed(findings: Sequence[Finding]) -> Panel:
 
     The zones that support and contradict are shaded.
     """
-    details = [row for f in findings if f.id == FAILURE for row in f.details]
+    details = []
+    for finding in findings:
+        if finding.id == FAILURE:
+            details += finding.details
     marks: list[Mark] = []
     (condition,) = CRITERION.conditions
     if details:
         marks.append(Zone(condition.supports, None, VERDICTS["supported"].pale, 0.5))
     if details and condition.contradicts:
         marks.append(Zone(condition.contradicts, None, VERDICTS["contradicted"].pale, 0.5))
+    # The scales of a place stand close together in its row, and the control below them.
+    places = []
     for i, row in enumerate(details):
         place = str(row["place"])
+        places.append(place.replace(" x ", "\n\N{MULTIPLICATION SIGN} "))
         for k, arm in enumerate(SCALES):
             phi = f"phi, {arm}"
             found = Interval(row[phi], row[f"{phi}, low"], row[f"{phi}, high"])
             if np.isfinite([found.value, found.low, found.high]).all():
                 label = f"{place}, frozen at {arm}"
-                marks.append(_point("frozen", label, i + 0.16 * (k - 2), found, 5.0))
+                height = i + 0.16 * (k - 2)
+                marks.append(_point("frozen", label, height, found, 5.0))
         at = float(row.get("sham", np.nan))  # functions have none
         if np.isfinite(at):
-            marks.append(_point("sham", f"{place}, control", i + 0.44, Interval(at, at, at), 6.0))
-    places = [str(row["place"]).replace(" x ", "\n\N{MULTIPLICATION SIGN} ") for row in details]
+            known = Interval(at, at, at)
+            marks.append(_point("sham", f"{place}, control", i + 0.44, known, 6.0))
     x = Axis("share removed", labels=5, holds=(0.0, 1.0))
-    return Panel("Failure removed", x, rows(places, spare=0.6), marks, row=21)
+    y = rows(places, spare=0.6)
+    return Panel("Failure removed", x, y, marks, row=21)
 
 
 def _point(name: str, label: str, row: float, found: Interval, size: float) -> Points:

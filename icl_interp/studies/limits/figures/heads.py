@@ -67,6 +67,7 @@ def _size(effect: float | None, on_error: bool) -> float:
 
 
 def _words(effect: float | None, on_error: bool) -> str:
+    """What ablating a head does, with its unit."""
     if effect is None:
         return ""
     return f"{number(effect)}×" if on_error else f"{number(effect)} u"
@@ -77,27 +78,42 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
     names = list(delta.indexes["head"])
     effect = effects(results, facts)
     on_error = facts.has_learned
-    counted = set(relevant(results, facts)) if relevance in results else set(names)
+    counted = set(names)
+    if relevance in results:
+        counted = set(relevant(results, facts))
     start, end = _ends(delta, facts)
-    targets = [_target(delta, name) for name in names]
     share = results.get(concentration.concentration)
+
+    # What each head attends to, how large its effect is, and what hovering over it says.
+    targets = []
+    inks = []
+    words_of_effect = []
+    sizes = []
+    hovers = []
+    for i, name in enumerate(names):
+        target = _target(delta, name)
+        word = _words(effect.get(name), on_error)
+        hover = _hover(name, start[i], end[i], target, share)
+        if name in effect:
+            what = "error" if on_error else "change of the prediction"
+            hover += f"<br>ablated: {what} {word}"
+        targets.append(target)
+        inks.append(INK if name in counted else "#767676")
+        words_of_effect.append(word)
+        sizes.append(_size(effect.get(name), on_error))
+        hovers.append(hover)
 
     # A pale line from delta near to delta far, in each row.
     ys = np.arange(len(names))
-    paths = Line(np.stack([start, end], 1), np.stack([ys, ys], 1), colour=PALE, hover="")
+    from_to = np.stack([start, end], 1)
+    paths = Line(from_to, np.stack([ys, ys], 1), colour=PALE, hover="")
     marks: list[Mark] = [Zone(x=(0, CONCENTRATED), colour=VERDICTS["supported"].pale), paths]
     for keep in (True, False):
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
             continue
-        words = []
-        for i in chosen:
-            hover = _hover(names[i], start[i], end[i], targets[i], share)
-            if names[i] in effect:
-                what = "error" if on_error else "change of the prediction"
-                hover += f"<br>ablated: {what} {_words(effect[names[i]], on_error)}"
-            words.append(hover)
         symbol = "circle" if keep else "circle-open"
+        texts = [hovers[i] for i in chosen]
         near = Points(
             start[chosen],
             ys[chosen],
@@ -106,68 +122,59 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
             symbol=symbol,
             size=7,
             edge=1.3,
-            texts=words,
+            texts=texts,
         )
         far = Points(
             end[chosen],
             ys[chosen],
             name="far from the data" if keep else "far from the data, not sure to matter",
             symbol=symbol,
-            size=[_size(effect.get(names[i]), on_error) for i in chosen],
+            size=[sizes[i] for i in chosen],
             edge=1 if keep else 1.5,
             edge_colour="white" if keep else BLUE,
-            texts=words,
+            texts=texts,
         )
         marks += [near, far]
-    inks = [INK if name in counted else "#767676" for name in names]
-    beside = [
-        Column("far away, looks at", targets, inks),
-        Column("effect", [_words(effect.get(name), on_error) for name in names], inks),
-    ]
-    words = f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})"
-    return Panel(
-        "",
-        Axis(words, -0.02, 1.03),
-        rows(names, "layer.head", beside=beside),
-        marks,
-        width=2.0,
-        row=22 if len(names) <= MANY else 15,
-    )
+    beside = [Column("far away, looks at", targets, inks), Column("effect", words_of_effect, inks)]
+    x = Axis(f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})", -0.02, 1.03)
+    y = rows(names, "layer.head", beside=beside)
+    height = 22 if len(names) <= MANY else 15
+    return Panel("", x, y, marks, width=2.0, row=height)
 
 
 def _ends(delta: DataArray, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     """Delta of each head in distribution, and far from the data."""
     xs = delta["x"].values
+    sizes = np.abs(xs)
     low, high = facts.trained_range or (0.0, 0.0)
     near = (xs >= low) & (xs <= high)
     if not near.any():
-        near = np.abs(xs) == np.abs(xs).min()
-    far = np.isclose(np.abs(xs)[:, None] / facts.x_unit, FAR).any(1)
+        near = sizes == sizes.min()
+    in_units = sizes[:, None] / facts.x_unit
+    far = np.isclose(in_units, FAR).any(1)
     values = delta.sel(statistic="delta").values
     return values[:, near].mean(-1), values[:, far].mean(-1)
 
 
 def _target(delta: DataArray, head: str) -> str:
     """What a head attends to most at both ends of the far range."""
-    share = {
-        t: delta.sel(statistic=t, head=head).values[[0, -1]].mean()
-        for t in TARGETS
-        if t in delta.indexes["statistic"]
-    }
+    share = {}
+    for target in TARGETS:
+        if target in delta.indexes["statistic"]:
+            weights = delta.sel(statistic=target, head=head).values
+            share[target] = weights[[0, -1]].mean()
     return max(share, key=share.__getitem__) if share else ""
 
 
 def _hover(name: str, start: float, end: float, target: str, share: Result | None) -> str:
-    lines = [
-        f"<b>head {plain(name)}</b>",
-        f"δ in distribution {number(start)}, far from the data {number(end)}",
-    ]
+    """What hovering over a head says."""
+    lines = [f"<b>head {plain(name)}</b>"]
+    lines.append(f"δ in distribution {number(start)}, far from the data {number(end)}")
     if share is not None:
         near, *far = share.sel(head=name).values.mean(-1)[:5]
-        lines.append(
-            f"a hardmax in {number(100 * near)} % of contexts in distribution, "
-            f"{number(100 * min(far))} % far"
-        )
+        shown = number(100 * near)
+        far_shown = number(100 * min(far))
+        lines.append(f"a hardmax in {shown} % of contexts in distribution, {far_shown} % far")
     if target:
         lines.append(f"looks at {plain(target)}")
     return "<br>".join(lines)

@@ -59,7 +59,8 @@ MEANING = {
     "with MLP": "a matched model with MLPs",
     BLIND: "the best guess without the prompt: the mean over all functions at the query",
 }
-Row = tuple[str, str, dict[str, Interval]]  # label, meaning, interval by points
+# Label, meaning, interval by points.
+Row = tuple[str, str, dict[str, Interval]]
 
 
 def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
@@ -67,16 +68,19 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
 
     The first two are by depth, errors by what is ablated, patterns by degree.
     """
-    curves, lens = results.get(measured_lens.curves), results.get(measured_lens.lens)
-    whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
-    patterns = results.get(measured_patterns.distances)
     panels = []
+    # Each panel needs a measurement of its own, which not every model has.
+    curves = results.get(measured_lens.curves)
     if curves is not None:
         panels.append(_curves(curves))
+    lens = results.get(measured_lens.lens)
     if lens is not None:
         panels.append(_lens(lens))
+    whole = results.get(ablation.without_attention)
     if whole is not None:
+        parts = results.get(ablation.ablated)
         panels.append(_errors(_arms(whole, parts)))
+    patterns = results.get(measured_patterns.distances)
     if patterns is not None:
         panels.append(_patterns(patterns))
     if not panels:
@@ -104,32 +108,42 @@ def _curves(curves: DataArray) -> Panel:
 
     The context is the first.
     """
-    x, first = curves["x"].values, curves.sel(context=0)
+    x = curves["x"].values
+    first = curves.sel(context=0)
     names = [name for name in curves.indexes["what"] if name != "f"]
     n_layers = len(names) - 1
+    hover = "x = {x:.3g}: {y:.4g}"
     marks: list[Mark] = []
     for depth, name in enumerate(names):
-        last = depth == n_layers
+        colour = _shade(depth / max(1, n_layers))
+        width = 1.8
+        dash = ("dot", "dash", "dashdot")[depth % 3]
+        # What the model predicts in the end stands out.
+        if depth == n_layers:
+            colour = BLUE
+            width = 2.6
+            dash = "solid"
         line = Line(
             x,
             first.sel(what=name).values,
             name=after(depth, n_layers),
-            colour=BLUE if last else _shade(depth / max(1, n_layers)),
-            width=2.6 if last else 1.8,
-            dash="solid" if last else ("dot", "dash", "dashdot")[depth % 3],
-            hover="x = {x:.3g}: {y:.4g}",
+            colour=colour,
+            width=width,
+            dash=dash,
+            hover=hover,
             listed=len(names) <= MOST_LISTED or depth in (0, n_layers),
         )
         marks.append(line)
     truth = first.sel(what="f").values
-    hover = "x = {x:.3g}: {y:.4g}"
     marks.append(Line(x, truth, name="the function", colour=INK, width=1.2, hover=hover))
     # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again
     # around it.
-    low, high = ranged([*truth.tolist(), *first.sel(what=names[-1]).values.tolist()])
+    final = first.sel(what=names[-1]).values
+    low, high = ranged([*truth.tolist(), *final.tolist()])
     half = 0.5 * (high - low)
+    query = Axis("x of the query")
     prediction = Axis("prediction", low - half, high + half)
-    return Panel("One prompt, depth by depth", Axis("x of the query"), prediction, marks, width=1.5)
+    return Panel("One prompt, depth by depth", query, prediction, marks, width=1.5)
 
 
 def after(depth: int, n_layers: int) -> str:
@@ -141,34 +155,46 @@ def after(depth: int, n_layers: int) -> str:
 
 def _shade(share: float) -> str:
     """From pale to full blue."""
-    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (PALE_BLUE, BLUE)]
-    return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in zip(*ends, strict=True))
+    channels = []
+    for start in (1, 3, 5):
+        pale = int(PALE_BLUE[start : start + 2], 16)
+        full = int(BLUE[start : start + 2], 16)
+        between = round(pale + share * (full - pale))
+        channels.append(f"{between:02X}")
+    return "#" + "".join(channels)
 
 
 def _lens(lens: DataArray) -> Panel:
     """R2 of both lenses at each depth; the zone is what the claim reads, before the last layer."""
     n_depths = len(lens.indexes["depth"])
     marks: list[Mark] = []
+    # With one layer there is nothing before the last, so no zone.
     if n_depths > 2:
         ends = (n_depths - 2.35, n_depths - 1.65)
         marks.append(Zone(ends, (FLOOR, MAINLY), VERDICTS["supported"].pale))
     for name in LENSES:
         word, colour, symbol, dash = LENS_LOOKS[name]
-        found = [seen_by(lens, name, depth) for depth in range(n_depths)]
+        values = []
+        lows = []
+        highs = []
+        texts = []
+        for depth in range(n_depths):
+            r2 = seen_by(lens, name, depth)
+            values.append(r2.value)
+            lows.append(r2.low)
+            highs.append(r2.high)
+            texts.append(f"{after(depth, n_depths - 1)}<br>R² = {_interval(r2)}")
         line = Line(
             range(n_depths),
-            [one.value for one in found],
-            [one.low for one in found],
-            [one.high for one in found],
+            values,
+            lows,
+            highs,
             name=word,
             colour=colour,
             symbol=symbol,
             dash=dash,
             width=1.6,
-            texts=[
-                f"{after(depth, n_depths - 1)}<br>R² = {_interval(one)}"
-                for depth, one in enumerate(found)
-            ],
+            texts=texts,
         )
         marks.append(line)
     x = Axis("layers read", -0.3, n_depths - 0.7, whole=True)
@@ -177,6 +203,7 @@ def _lens(lens: DataArray) -> Panel:
 
 
 def _interval(one: Interval) -> str:
+    """A value with its ends, in words."""
     return f"{number(one.value)} [{number(one.low)}, {number(one.high)}]"
 
 
@@ -185,8 +212,10 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
 
     They come in this order.
     """
-    sources = {arm: whole for arm in whole.indexes["arm"]}
-    sources |= dict.fromkeys(parts.indexes["arm"], parts) if parts is not None else {}
+    sources = dict.fromkeys(whole.indexes["arm"], whole)
+    if parts is not None:
+        sources |= dict.fromkeys(parts.indexes["arm"], parts)
+    # Single layers come between the parts of the model and the controls.
     blocks = [arm for arm in sources if arm.startswith("block ")]
     order = ["intact", "no attention", "no MLP", *blocks, "reordered"]
     order += ["MLP only", "attention only", "with MLP", BLIND]
@@ -194,11 +223,14 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
     for arm in order:
         if arm not in sources:
             continue
-        label, meaning = ROWS.get(arm, ""), MEANING.get(arm, "")
+        label = ROWS.get(arm, "")
+        meaning = MEANING.get(arm, "")
         if arm in blocks:
             layer = int(arm.split()[1])
-            label, meaning = f"no layer {layer}", f"outputs of layer {layer} replaced by their mean"
-        found.append((label, meaning, _rates(whole, sources[arm], arm, parts)))
+            label = f"no layer {layer}"
+            meaning = f"outputs of layer {layer} replaced by their mean"
+        rates = _rates(whole, sources[arm], arm, parts)
+        found.append((label, meaning, rates))
     return found
 
 
@@ -207,33 +239,45 @@ def _rates(
 ) -> dict[str, Interval]:
     """Error rates of an arm: at every position, and at the query's token where it is edited."""
     edited = arm == "no attention" or source is parts
-    return {
-        points: ratio(source, arm, NOTHING, points, reference=whole)
-        for points in (ALL, QUERY)
-        if (points == ALL or edited)
-        and np.isfinite(source.sel(arm=arm, points=points).values).all()
-    }
+    rates = {}
+    for points in (ALL, QUERY):
+        if points == QUERY and not edited:
+            continue
+        errors = source.sel(arm=arm, points=points).values
+        if np.isfinite(errors).all():
+            rates[points] = ratio(source, arm, NOTHING, points, reference=whole)
+    return rates
 
 
 def _errors(arms: list[Row]) -> Panel:
     """A row for each arm."""
     marks: list[Mark] = [Rule(x=1)]
     for points, (word, colour, symbol) in ARM_LOOKS.items():
-        mine = [
-            (row, meaning, found[points])
-            for row, (_, meaning, found) in enumerate(arms)
-            if points in found
-        ]
+        # Not every arm was measured both ways, so rows are found arm by arm.
+        places = []
+        values = []
+        lows = []
+        highs = []
+        texts = []
+        for place, (_, meaning, found) in enumerate(arms):
+            if points not in found:
+                continue
+            rate = found[points]
+            places.append(place)
+            values.append(rate.value)
+            lows.append(rate.low)
+            highs.append(rate.high)
+            texts.append(f"{plain(meaning)}<br>{_interval(rate)}")
         shown = Points(
-            [one.value for _, _, one in mine],
-            [row for row, _, _ in mine],
-            [one.low for _, _, one in mine],
-            [one.high for _, _, one in mine],
+            values,
+            places,
+            lows,
+            highs,
             name=word,
             colour=colour,
             symbol=symbol,
             size=9,
-            texts=[f"{plain(meaning)}<br>{_interval(one)}" for _, meaning, one in mine],
+            texts=texts,
         )
         marks.append(shown)
     x = Axis("error / error of predicting 0", log=True, least=LOWEST, labels=5)
@@ -246,17 +290,19 @@ def _patterns(patterns: DataArray) -> Panel:
 
     The same with degrees shuffled stands beside it.
     """
-    depths = [i for i in patterns.indexes["layer"] if i != LARGEST]
+    depths = [layer for layer in patterns.indexes["layer"] if layer != LARGEST]
     at = patterns.sel(pair=LARGEST, layer=depths)
-    ratios, low, high, shuffled = (
-        at.sel(statistic=name).values for name in ("ratio", "low", "high", "shuffled")
-    )
+    ratios = at.sel(statistic="ratio").values
+    low = at.sel(statistic="low").values
+    high = at.sel(statistic="high").values
+    shuffled = at.sel(statistic="shuffled").values
     x = [int(depth) + 1 for depth in depths]
+    y = "two degrees / two prompts"
     marks: list[Mark] = [
         Zone(y=(0, ALIKE), colour=VERDICTS["supported"].pale),
-        Points(x, ratios, low, high, name="two degrees / two prompts", size=9, listed=False),
+        Points(x, ratios, low, high, name=y, size=9, listed=False),
         Points(x, shuffled, name="degrees shuffled", colour=GREY, symbol="diamond-open"),
     ]
     top = float(np.nanmax([1.3 * ALIKE, *(1.1 * high)]))
     layer = Axis("layer", 0.5, len(x) + 0.5, whole=True)
-    return Panel("Patterns", layer, Axis("two degrees / two prompts", 0, top), marks, width=0.75)
+    return Panel("Patterns", layer, Axis(y, 0, top), marks, width=0.75)

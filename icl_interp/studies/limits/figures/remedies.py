@@ -46,24 +46,23 @@ def _side_by_side(table: DataFrame) -> Drawing:
 
 def _quantity(name: str, table: DataFrame, models: list[str]) -> Panel:
     """A quantity of all models that have it."""
-    value, low, high = table[["value", "low", "high"]].to_numpy(float).T
+    columns = table[["value", "low", "high"]]
+    value, low, high = columns.to_numpy(float).T
     labels = list(map(_short, table["model"]))
     texts = []
+    places = list(map(models.index, labels))
+    colours = [INK if label == "baseline" else BLUE for label in labels]
     for v, a, b in zip(value, low, high, strict=True):
         texts.append(f"{number(v)} [{number(a)}, {number(b)}]")
-    points = Points(
-        value,
-        list(map(models.index, labels)),
-        low,
-        high,
-        colour=[INK if label == "baseline" else BLUE for label in labels],
-        texts=texts,
-    )
+    points = Points(value, places, low, high, colour=colours, texts=texts)
+    # The baseline is what the others are read against.
     marks: list[Mark] = [points]
     if "baseline" in labels:
         marks.append(Rule(x=value[labels.index("baseline")]))
-    far_apart = bool((low > 0).all() and value.max() / value.min() > WIDE)
-    return Panel(name, Axis(log=far_apart, labels=6), rows(models), marks, row=19)
+    positive = (low > 0).all()
+    far_apart = bool(positive and value.max() / value.min() > WIDE)
+    x = Axis(log=far_apart, labels=6)
+    return Panel(name, x, rows(models), marks, row=19)
 
 
 def _dispersion(curve: DataArray) -> Drawing:
@@ -87,4 +86,6 @@ def _dispersion(curve: DataArray) -> Drawing:
     x = Axis("keys n", ns.min() / 1.1, ns.max() * 1.1, log=True)
     y = Axis("largest share of a head's weight", log=True)
     title = "Does attention disperse as the context grows?"
-    return Drawing(title, plain(curve.attrs["note"]), [Panel("", x, y, marks)], height=380)
+    below = plain(curve.attrs["note"])
+    panel = Panel("", x, y, marks)
+    return Drawing(title, below, [panel], height=380)

@@ -19,7 +19,8 @@ from icl_interp.studies.limits.claims.kinds import Row
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.seeds import OWN, TRAINED
 
-LOOKS = {  # arm: (colour, symbol)
+# The colour and symbol of each arm.
+LOOKS = {
     OWN: (BLUE, "circle"),
     "no norm": (ORANGE, "square"),
     "with norm": (PURPLE, "diamond"),
@@ -69,25 +70,39 @@ def measured(table: DataFrame | None, prefix: str) -> list[Row] | None:
 
     Arms of too few seeds to compare have their error rate alone.
     """
-    rows = [] if table is None else rows_in(table)
-    found = [
-        row for row in rows if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE
-    ]
-    return found if _columns(found, prefix) and len({row["arm"] for row in found}) > 1 else None
+    if table is None:
+        return None
+    found = []
+    arms = set()
+    for row in rows_in(table):
+        if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE:
+            found.append(row)
+            arms.add(row["arm"])
+    if not _columns(found, prefix) or len(arms) < 2:
+        return None
+    return found
 
 
 def _columns(rows: list[Row], prefix: str) -> Columns:
     """Columns of a family by the number in their name, ascending."""
-    found = {
-        float(name.split()[1]): name for row in rows for name in row if name.split()[0] == prefix
-    }
+    found = {}
+    for row in rows:
+        for name in row:
+            words = name.split()
+            if words[0] == prefix:
+                found[float(words[1])] = name
     return dict(sorted(found.items()))
 
 
 def _with(rows: list[Row], columns: Columns, **key: Any) -> list[Row]:
     """The rows with these values that have all of these numbers."""
-    mine = [row for row in rows if all(row[name] == value for name, value in key.items())]
-    return [row for row in mine if all(np.isfinite(row[name]) for name in columns.values())]
+    found = []
+    for row in rows:
+        if any(row[name] != value for name, value in key.items()):
+            continue
+        if all(np.isfinite(row[name]) for name in columns.values()):
+            found.append(row)
+    return found
 
 
 def _arm(
@@ -95,18 +110,17 @@ def _arm(
 ) -> list[Mark]:
     """Each seed as points and the arm's geometric mean as a line."""
     xs = np.array(list(columns))
-    ys = np.array([[float(row[key]) for key in columns.values()] for row in rows])
+    numbers = []
+    runs = []
+    for row in rows:
+        numbers.append([float(row[key]) for key in columns.values()])
+        runs += [plain(row["run"])] * len(xs)
+    ys = np.array(numbers)
+    means = np.exp(np.log(ys).mean(0))
     n = len(rows)
     name = f"{name}, {n} seed{'s' * (n > 1)}"
-    mean = Line(
-        xs,
-        np.exp(np.log(ys).mean(0)),
-        name=name,
-        colour=colour,
-        width=1.8,
-        hover="{x:.3g}: {y:.4g}",
-    )
-    runs = np.repeat([plain(row["run"]) for row in rows], len(xs))
+    hover = "{x:.3g}: {y:.4g}"
+    mean = Line(xs, means, name=name, colour=colour, width=1.8, hover=hover)
     points = Points(
         np.tile(xs, n),
         ys.ravel(),
@@ -115,8 +129,8 @@ def _arm(
         colour=colour,
         symbol=f"{symbol}-open",
         size=6,
-        texts=runs.tolist(),
-        hover="{text}<br>{x:.3g}: {y:.4g}",
+        texts=runs,
+        hover="{text}<br>" + hover,
     )
     return [mean, points]
 
@@ -133,18 +147,24 @@ def _arms(columns: Columns, table: list[Row]) -> list[Mark]:
 
 
 def _error(words: str) -> Axis:
+    """The axis of errors."""
     return Axis(words, log=True, labels=7)
 
 
 def _sigma(words: str, columns: Columns) -> Axis:
+    """The axis of the factor, with some room at both ends."""
     sigmas = list(columns)
-    return Axis(words, sigmas[0] / 1.15, sigmas[-1] * 1.15, log=True)
+    low = sigmas[0] / 1.15
+    high = sigmas[-1] * 1.15
+    return Axis(words, low, high, log=True)
 
 
 def _functions(table: list[Row], columns: Columns) -> Panel:
     """Error against sigma, of coefficients from sigma times their law."""
     x = _sigma("factor on the functions", columns)
-    return Panel("Functions scaled", x, _error("squared error"), _arms(columns, table))
+    y = _error("squared error")
+    marks = _arms(columns, table)
+    return Panel("Functions scaled", x, y, marks)
 
 
 def _inside(table: list[Row], columns: Columns) -> Panel:
@@ -152,16 +172,19 @@ def _inside(table: list[Row], columns: Columns) -> Panel:
 
     It marks what counts as inside and as near the boundary.
     """
-    zones = [Zone(x=(0.0, INNER)), Zone(x=(EDGE, 1.0))]
+    inner = Zone(x=(0.0, INNER))
+    edge = Zone(x=(EDGE, 1.0))
     x = Axis("|x| / half-width of the inputs' interval", 0.0, 1.04)
-    marks = [*zones, *_arms(columns, table)]
-    return Panel("Within the inputs' interval", x, _error("squared error"), marks)
+    y = _error("squared error")
+    marks = [inner, edge, *_arms(columns, table)]
+    return Panel("Within the inputs' interval", x, y, marks)
 
 
 def _intervals(table: list[Row], columns: Columns) -> Panel:
     """Error over sigma^2 against sigma, inputs and functions from U(-sigma, sigma)."""
     marks: list[Mark] = []
-    for a, colour in zip(sorted({row["a"] for row in table}), COLOURS, strict=False):
+    half_widths = sorted({row["a"] for row in table})
+    for a, colour in zip(half_widths, COLOURS, strict=False):
         rows = [dict(row) for row in _with(table, columns, a=a)]
         for row in rows:
             for sigma, name in columns.items():
@@ -169,4 +192,5 @@ def _intervals(table: list[Row], columns: Columns) -> Panel:
         if rows:
             marks += _arm(columns, rows, f"a = {number(a)}", colour)
     x = _sigma("sigma: tested on U(−sigma, sigma)", columns)
-    return Panel("By training interval U(−a, a)", x, _error("squared error / sigma²"), marks)
+    y = _error("squared error / sigma²")
+    return Panel("By training interval U(−a, a)", x, y, marks)

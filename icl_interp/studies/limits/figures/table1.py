@@ -23,21 +23,21 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     """With and without LayerNorm: means over seeds, single seeds thin; and the ratio of the two."""
     rows = rows_of(results, "errors")
     groups = (("with LN", ORANGE), ("without LN", BLUE))
+    # Thick lines are means over runs, and thin ones single runs.
     lines = []
     for name, colour in groups:
         paper = printed_by_sigma(comparison, quantity=name)
         lines.append(Curve(name, rows_with(rows, name), colour, paper))
-    for name in sorted(name for name in names_of(rows) if name.startswith("affine")):
-        group, colour = groups["no_ln" in name]
-        lines.append(Curve(f"{group}, single runs", rows_with(rows, name), colour, {}, "dot", 1.0))
+    for name in sorted(names_of(rows)):
+        if name.startswith("affine"):
+            group, colour = groups["no_ln" in name]
+            label = f"{group}, single runs"
+            lines.append(Curve(label, rows_with(rows, name), colour, {}, "dot", 1.0))
     lines.append(Curve(ZERO, rows_with(rows, ZERO), INK, {}, "dot", 1.2))
-    panels = [("", lines)]
+    title = "Squared error with and without LayerNorm"
     below = "Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
-    figures = {
-        "errors": sigma_panels(
-            panels, "Squared error with and without LayerNorm", below, "mean squared error"
-        )
-    }
+    drawing = sigma_panels([("", lines)], title, below, "mean squared error")
+    figures = {"errors": drawing}
     if comparison is not None and "without / with" in set(comparison["quantity"]):
         figures["ratio"] = _ratio(comparison)
     return figures
@@ -45,17 +45,19 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
 
 def _ratio(comparison: DataFrame) -> Drawing:
     """The ratio without / with by sigma; below 1 no LayerNorm is better."""
-    rows = [row for row in comparison.to_dict("records") if row["quantity"] == "without / with"]
-    # Too few runs decide nothing: their intervals have no ends that could be drawn.
-    drawn = [
-        {"low": row["ours"], "high": row["ours"]} if np.isinf(row["high"]) else {} for row in rows
-    ]
-    line = Curve(
-        "ours, over runs",
-        [{**row, "error": row["ours"], **ends} for row, ends in zip(rows, drawn, strict=True)],
-        BLUE,
-        {row["sigma"]: row["paper"] for row in rows},
-    )
+    rows = []
+    paper = {}
+    for row in comparison.to_dict("records"):
+        if row["quantity"] != "without / with":
+            continue
+        drawn = {**row, "error": row["ours"]}
+        # Too few runs decide nothing: their intervals have no ends that could be drawn.
+        if np.isinf(row["high"]):
+            drawn["low"] = row["ours"]
+            drawn["high"] = row["ours"]
+        rows.append(drawn)
+        paper[row["sigma"]] = row["paper"]
+    line = Curve("ours, over runs", rows, BLUE, paper)
     title = "Error without LayerNorm in units of the error with it"
     below = (
         "Geometric means over runs; band: exact 95 % intervals over runs. Crosses: the paper's "
