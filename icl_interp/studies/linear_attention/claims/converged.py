@@ -88,7 +88,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         beside = control.get(name)
         row = {"number": name, "model": value, "randomly initialised control": beside}
         rows.append(row)
-    theorem = "4.5" if task_in(facts).random_covariance else "4.1"
+    theorem = "4.1"
+    if task_in(facts).random_covariance:
+        theorem = "4.5"
     scope = f"{SCOPE}; the minimum is that of Theorem {theorem}; {SAME_EVIDENCE}"
     return Remarks(scope=scope, caveat=caveat, details=tuple(rows))
 
