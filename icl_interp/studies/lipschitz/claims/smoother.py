@@ -123,6 +123,7 @@ class Part:
         """Replaced where one kernel does what the head does; not where none does, not even any."""
         if math.isnan(self.value):
             return Standing("out", relevance.OUT)
+        # By the kernel of the family alone, then by any kernel where that was tried.
         replaced = self.high <= REPLACED
         neither = False
         if not math.isnan(self.any_value):
@@ -289,6 +290,7 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
             f"{least} % of what the head does to the prediction "
             f"(mean square; at most {100 * REPLACED:g} % counts as replaced)."
         )
+    # Why it is not replaced: by what its log weights depend on.
     share = worst["log weights: share that redraws change"]
     if math.isnan(share):
         return (

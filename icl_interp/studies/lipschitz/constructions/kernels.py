@@ -23,7 +23,10 @@ from icl_interp.tasks.functions import Polynomial
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
 KNOTS = 400  # of the piecewise linear functions that an MLP computes
 STEPS = 32  # of the ramps whose products make min(x, x')
-X, Y, FIRST = 0, 1, 2  # coordinates of the stream: input, label, and those of features
+# Coordinates of the stream: input, label, and those of features.
+X = 0
+Y = 1
+FIRST = 2
 
 Feature = Callable[[Float[Tensor, " point"]], Float[Tensor, " point"]]
 
@@ -54,6 +57,7 @@ def with_features(features: Sequence[Feature]) -> HookedTransformer:
     slopes = values.diff(dim=0) / knots.diff()[:, None]
     with torch.no_grad():
         model.embed.W_E[:, :FIRST] = torch.eye(2)
+        # A unit of the MLP for each knot adds what the slope changes by there.
         mlp = model.blocks[0].mlp
         mlp.W_in[X] = 1
         mlp.b_in.copy_(-knots[:-1])
@@ -69,7 +73,9 @@ def with_features(features: Sequence[Feature]) -> HookedTransformer:
 
 def periodic(g: torch.Generator) -> Case:
     """Weights exp(b cos k (x - x_i)), up to several periods over the inputs' interval."""
-    return periodic_kernel(between(g, 6, 25), math.pi * between(g, 2.5, 4))
+    b = between(g, 6, 25)
+    k = math.pi * between(g, 2.5, 4)
+    return periodic_kernel(b, k)
 
 
 def periodic_kernel(b: float, k: float) -> Case:
@@ -86,7 +92,8 @@ def laplace(g: torch.Generator) -> Case:
     min(x, x') + 1 is a sum of products of ramps, up to the ramps' width: the kernel is nearly
     Laplace's, and a kernel in any case.
     """
-    h, width = between(g, 0.05, 0.2), 2 / STEPS
+    h = between(g, 0.05, 0.2)
+    width = 2 / STEPS
     starts = [-1 + width * i for i in range(STEPS)]
     ramps = [lambda x, at=at: ((x - at) / width).clamp(0, 1) for at in starts]
     model = with_features([*ramps, torch.ones_like])
@@ -114,7 +121,8 @@ def tilted_by_labels(g: torch.Generator) -> Case:
     mean, out = 2, 3
     with torch.no_grad():
         model.embed.W_E[:, :2] = torch.eye(2)
-        first, second = (block.attn for block in model.blocks)
+        first = model.blocks[0].attn
+        second = model.blocks[1].attn
         first.W_V[0, Y, 0] = 1
         first.W_O[0, 0, mean] = 1
         second.W_Q[0, mean, 0] = between(g, 20, 40)
@@ -160,18 +168,23 @@ class SmoothedBeside(HookedTransformer):
         """
         rows = [self.scores(xs, ys, query) for query in queries.unbind(1)]
         weights = torch.stack(rows, 1).softmax(-1)
-        return (1 - self.share) * torch.einsum("bqn,bn->bq", weights, ys)[..., None]
+        average = torch.einsum("bqn,bn->bq", weights, ys)
+        return (1 - self.share) * average[..., None]
 
     def resume(
         self, stream: Tensor, block: int, positions: range | Sequence[int] | None = None
     ) -> Float[Tensor, "batch query d_out"]:
         """Whole prompts; the smoother reads the stream, which is the tokens."""
         d = stream.shape[-1] - 1
-        added = torch.zeros_like(stream[..., :1])
-        beside = self._smoothed(stream[:, :-1, :d], stream[:, :-1, d], stream[:, -1:, :d])
-        added = torch.cat([added[:, :-1], beside], 1)
+        xs = stream[:, :-1, :d]
+        ys = stream[:, :-1, d]
+        query = stream[:, -1:, :d]
+        before = torch.zeros_like(stream[:, :-1, :1])
+        added = torch.cat([before, self._smoothed(xs, ys, query)], 1)
+        if positions is not None:
+            added = added[:, list(positions)]
         own = super().resume(stream, block, positions)
-        return self.share * own + (added if positions is None else added[:, list(positions)])
+        return self.share * own + added
 
     def resume_after(
         self, memory: list[KeysValues], stream: Tensor, block: int
@@ -181,9 +194,11 @@ class SmoothedBeside(HookedTransformer):
         The head's keys and values are the inputs and the labels of the context.
         """
         d = stream.shape[-1] - 1
-        xs, ys = memory[0].keys[:, 0, :, :d], memory[0].values[:, 0, :, d]
+        xs = memory[0].keys[:, 0, :, :d]
+        ys = memory[0].values[:, 0, :, d]
         beside = self._smoothed(xs, ys, stream[..., :d])
-        return self.share * super().resume_after(memory, stream, block) + beside
+        own = super().resume_after(memory, stream, block)
+        return self.share * own + beside
 
 
 def by_window(w: float) -> Scores:
