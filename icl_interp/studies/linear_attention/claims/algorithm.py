@@ -115,7 +115,8 @@ def _row(result: DataArray, m: int, depth: int, name: str) -> dict[str, Any]:
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The nearest algorithm, and which algorithms are one on this task."""
     result = results[algorithms]
-    n_examples = task_in(facts).n_points - 1
+    task = task_in(facts)
+    n_examples = task.n_points - 1
     last = coordinates(result, "depth")[-1]
     names = compared(result)
     rows = []

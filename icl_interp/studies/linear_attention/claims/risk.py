@@ -35,7 +35,9 @@ TINY = np.finfo(float).tiny
 
 def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """ln(a / b), where neither is taken to be below the smallest float."""
-    return np.log(np.maximum(a, TINY) / np.maximum(b, TINY))
+    above = np.maximum(a, TINY)
+    below = np.maximum(b, TINY)
+    return np.log(above / below)
 
 
 RATIO = Condition(
@@ -66,11 +68,12 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 def _row(result: DataArray, m: int) -> dict[str, Any]:
     """The measured risk on m examples, beside the formulas."""
-    own = result.sel(who=MODEL, M=m).values
+    here = result.sel(M=m)
+    own = here.sel(who=MODEL).values
     row = {"M": m, "measured": float(own.mean())}
     for who in (BEST, OWN, PRINTED, ZERO):
         if who in result.indexes["who"]:
-            other = result.sel(who=who, M=m).values
+            other = here.sel(who=who).values
             ratio = bootstrap(lambda a, b: np.exp(log_ratio(a, b)), own, other)
             row[who] = float(other.mean())
             row[f"measured / {who}"] = ratio.value
@@ -84,8 +87,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     result = results[risk]
     rows = [_row(result, m) for m in result.indexes["M"]]
     worst = max(rows, key=lambda row: abs(math.log(max(row[f"measured / {BEST}"], TINY))))
+    m = worst["M"]
     times = worst[f"measured / {BEST}"]
-    caveat = f"At M = {worst['M']} the error is {times:.3g} times the theorem's"
+    caveat = f"At M = {m} the error is {times:.3g} times the theorem's"
     if OWN in result.indexes["who"]:
         apart = worst_ratio(result, MODEL, OWN)
         off = 100 * math.expm1(apart.value)

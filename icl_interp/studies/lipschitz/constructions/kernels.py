@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icl_interp.analyses.sizes import N_CONTEXTS, N_UNITS
 from icl_interp.experiments.calibration import Case, between
-from icl_interp.models.attention import KeysValues
+from icl_interp.models.attention import Attention, KeysValues
 from icl_interp.models.blank import blank
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
@@ -60,15 +60,21 @@ def with_features(features: Sequence[Feature]) -> HookedTransformer:
         # A unit of the MLP for each knot adds what the slope changes by there.
         mlp = model.blocks[0].mlp
         mlp.W_in[X] = 1
-        mlp.b_in.copy_(-knots[:-1])
+        starts = knots[:-1]
+        mlp.b_in.copy_(-starts)
         mlp.W_out[:, FIRST:] = torch.cat([slopes[:1], slopes.diff(dim=0)])
         mlp.b_out[FIRST:] = values[0]
         attention = model.blocks[1].attn
         attention.W_K[0] = torch.eye(width)
-        attention.W_V[0, Y, 0] = 1
-        attention.W_O[0, 0, Y] = 1
+        _averages_labels(attention, Y)
         model.unembed.W_U[Y, 0] = 1
     return model
+
+
+def _averages_labels(attention: Attention, out: int) -> None:
+    """The head averages labels and writes this into a coordinate of the stream."""
+    attention.W_V[0, Y, 0] = 1
+    attention.W_O[0, 0, out] = 1
 
 
 def periodic(g: torch.Generator) -> Case:
@@ -82,7 +88,8 @@ def periodic_kernel(b: float, k: float) -> Case:
     """Weights exp(b cos k (x - x_i))."""
     model = with_features([lambda x: (k * x).cos(), lambda x: (k * x).sin()])
     with torch.no_grad():
-        model.blocks[1].attn.W_Q[0, FIRST:, FIRST:] = b * torch.eye(2)
+        attention = model.blocks[1].attn
+        attention.W_Q[0, FIRST:, FIRST:] = b * torch.eye(2)
     return Case(model, AFFINE, encoding=Stacked())
 
 
@@ -98,7 +105,8 @@ def laplace(g: torch.Generator) -> Case:
     ramps = [lambda x, at=at: ((x - at) / width).clamp(0, 1) for at in starts]
     model = with_features([*ramps, torch.ones_like])
     with torch.no_grad():
-        w_q = model.blocks[1].attn.W_Q[0]
+        attention = model.blocks[1].attn
+        w_q = attention.W_Q[0]
         w_q[FIRST:-1, FIRST:-1] = 2 * width / h * torch.eye(STEPS)
         w_q[-1, X] = -1 / h  # the feature 1 of the query meets x of the example
     return Case(model, AFFINE, encoding=Stacked())
@@ -118,17 +126,17 @@ def tilted_by_labels(g: torch.Generator) -> Case:
         attention_dir="bidirectional",
         keys="labelled",
     )
-    mean, out = 2, 3
+    mean = 2
+    out = 3
     with torch.no_grad():
         model.embed.W_E[:, :2] = torch.eye(2)
         first = model.blocks[0].attn
         second = model.blocks[1].attn
-        first.W_V[0, Y, 0] = 1
-        first.W_O[0, 0, mean] = 1
-        second.W_Q[0, mean, 0] = between(g, 20, 40)
+        _averages_labels(first, mean)
+        _averages_labels(second, out)
+        c = between(g, 20, 40)
+        second.W_Q[0, mean, 0] = c
         second.W_K[0, X, 0] = 1
-        second.W_V[0, Y, 0] = 1
-        second.W_O[0, 0, out] = 1
         model.unembed.W_U[out, 0] = 1
     # A report's own sample: half of it leaves a third of the draws open, since a kernel that is
     # found without a family needs many prompts to be told apart from this one.
@@ -169,7 +177,8 @@ class SmoothedBeside(HookedTransformer):
         rows = [self.scores(xs, ys, query) for query in queries.unbind(1)]
         weights = torch.stack(rows, 1).softmax(-1)
         average = torch.einsum("bqn,bn->bq", weights, ys)
-        return (1 - self.share) * average[..., None]
+        rest = 1 - self.share
+        return rest * average[..., None]
 
     def resume(
         self, stream: Tensor, block: int, positions: range | Sequence[int] | None = None
@@ -194,8 +203,9 @@ class SmoothedBeside(HookedTransformer):
         The head's keys and values are the inputs and the labels of the context.
         """
         d = stream.shape[-1] - 1
-        xs = memory[0].keys[:, 0, :, :d]
-        ys = memory[0].values[:, 0, :, d]
+        context = memory[0]
+        xs = context.keys[:, 0, :, :d]
+        ys = context.values[:, 0, :, d]
         beside = self._smoothed(xs, ys, stream[..., :d])
         own = super().resume_after(memory, stream, block)
         return self.share * own + beside
@@ -208,4 +218,5 @@ def by_window(w: float) -> Scores:
 
 def by_window_and_labels(w: float, tilt: float) -> Scores:
     """The same, and more for small labels: a smoother that distrusts large ones."""
-    return lambda xs, ys, query: by_window(w)(xs, ys, query) - tilt * ys.abs()
+    untilted = by_window(w)
+    return lambda xs, ys, query: untilted(xs, ys, query) - tilt * ys.abs()

@@ -94,7 +94,10 @@ def run(setup: Setup) -> dict[str, Result]:
     """|M| by step, and where it and w end beside the best window."""
     paths = {}
     for key, model in MODELS.items():
-        found = _path(setup.models[model.name]) if setup.has(model.name) else {}
+        name = model.name
+        if not setup.has(name):
+            continue
+        found = _path(setup.models[name])
         if found:
             paths[key] = found
     if not paths:
@@ -236,8 +239,10 @@ def neighbours(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[float, float], t
         norms[row["L"]][seed] = row["mean |M|"]
     ratios = {}
     for below, above in pairwise(sorted(norms)):
-        shared = sorted(norms[below].keys() & norms[above].keys())
-        ratios[below, above] = tuple(norms[above][seed] / norms[below][seed] for seed in shared)
+        smaller = norms[below]
+        larger = norms[above]
+        shared = sorted(smaller.keys() & larger.keys())
+        ratios[below, above] = tuple(larger[seed] / smaller[seed] for seed in shared)
     return ratios
 
 
@@ -268,11 +273,13 @@ def _mean_ratio(ratios: Sequence[float], error: float) -> tuple[float, float, fl
     logs = np.log(ratios)
     n = len(logs)
     mean = float(np.mean(logs))
+    value = math.exp(mean)
     if n < 2:
-        return math.exp(mean), 0.0, math.inf
+        return value, 0.0, math.inf
     quantile = stdtrit(n - 1, 1 - error / 2)
-    half = float(quantile * np.std(logs, ddof=1)) / n**0.5
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    spread = np.std(logs, ddof=1)
+    half = float(quantile * spread) / n**0.5
+    return value, math.exp(mean - half), math.exp(mean + half)
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], column: str) -> str:
@@ -280,7 +287,11 @@ def _listed(rows: Sequence[Mapping[str, Any]], column: str) -> str:
     numbers: dict[float, list[float]] = defaultdict(list)
     for row in rows:
         numbers[row["L"]].append(row[column])
-    return ", ".join(f"{np.mean(each):.2g} at L = {size:g}" for size, each in numbers.items())
+    parts = []
+    for size, each in numbers.items():
+        mean = np.mean(each)
+        parts.append(f"{mean:.2g} at L = {size:g}")
+    return ", ".join(parts)
 
 
 def compare(results: Results) -> DataFrame | None:
