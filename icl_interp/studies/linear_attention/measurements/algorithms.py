@@ -161,6 +161,7 @@ def read_depths(
     streams: dict[str, Tensor] = {}
 
     def keep(stream: Tensor, hook: HookPoint) -> None:
+        assert hook.name is not None
         streams[hook.name] = stream
 
     # One run of the model serves all depths, so its graph is kept.
