@@ -25,13 +25,15 @@ LONG = 129  # points of a prompt from which a layer of linear attention learns t
 def _variances(ratio: float, g: torch.Generator) -> Case:
     """The optimum for four coordinates, one of a variance this many times smaller."""
     task = LinearRegression(n_dims=4, covariance=(1 / ratio, 1.0, 1.0, 1.0), n_points=41)
-    return Case(known.layer(trained_landscape(task).product, n_ctx=task.n_points), task)
+    product = trained_landscape(task).product
+    return Case(known.layer(product, n_ctx=task.n_points), task)
 
 
 def _other_length(factor: float, g: torch.Generator) -> Case:
     """The optimum for prompts of this many times as many examples."""
     task = known.noisy(g)
-    best = theory.landscape(task.covariance_matrix, round(factor * known.N), task.noise_std**2)
+    n = round(factor * known.N)
+    best = theory.landscape(task.covariance_matrix, n, task.noise_std**2)
     return Case(known.layer(best.product), task)
 
 
@@ -44,7 +46,8 @@ def _unbalanced(ratio: float, g: torch.Generator) -> Case:
 def _mixed(share: float, g: torch.Generator) -> Case:
     """A share of what the best layer says, and least squares for the rest."""
     task = replace(known.two_variances(g), n_points=LONG)
-    unit = LinearSelfAttention.from_product(trained_landscape(task).product)
+    product = trained_landscape(task).product
+    unit = LinearSelfAttention.from_product(product)
     exact = LeastSquares(task)
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
@@ -56,7 +59,8 @@ def _mixed(share: float, g: torch.Generator) -> Case:
 def _bounded(bound: float, g: torch.Generator) -> Case:
     """The best layer, whose predictions end at this many standard deviations of the label."""
     task = replace(known.isotropic(g), n_points=LONG)
-    unit = LinearSelfAttention.from_product(trained_landscape(task).product)
+    product = trained_landscape(task).product
+    unit = LinearSelfAttention.from_product(product)
     most = bound * float(task.covariance_matrix.trace()) ** 0.5
     return known.predicting(task, lambda prompts: unit.predict(prompts).clamp(-most, most))
 
@@ -65,14 +69,18 @@ def _between_steps(share: float, g: torch.Generator) -> Case:
     """P from a plain step of gradient descent (0) to the best (1)."""
     task = known.two_variances(g)
     where = trained_landscape(task)
-    plain = where.slope.sum() / where.curvature.diagonal().sum() * torch.eye(2, dtype=torch.float64)
-    return Case(known.layer(plain + share * (where.product - plain)), task)
+    rate = where.slope.sum() / where.curvature.diagonal().sum()
+    plain = rate * torch.eye(2, dtype=torch.float64)
+    product = plain + share * (where.product - plain)
+    return Case(known.layer(product), task)
 
 
 def _one_place(share: float, g: torch.Generator) -> Case:
     """Labels are averaged, with more weight on one place: by this share of all."""
-    task, weights = known.two_variances(g), torch.ones(known.N)
-    weights[int(torch.randint(known.N, (), generator=g))] += share * known.N
+    task = known.two_variances(g)
+    weights = torch.ones(known.N)
+    place = int(torch.randint(known.N, (), generator=g))
+    weights[place] += share * known.N
     return Case(known.by_place(weights, 2), task)
 
 

@@ -22,8 +22,11 @@ def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:
     away from W*.
     """
     left, sizes, right = torch.linalg.svd(product)
-    w_pv, w_kq = product.new_zeros(2, len(product) + 1, len(product) + 1)
-    w_pv[-1, :-1], w_kq[-1, :-1] = sizes[0].sqrt() * left[:, 0], sizes[0].sqrt() * right[0]
+    root = sizes[0].sqrt()
+    width = len(product) + 1
+    w_pv, w_kq = product.new_zeros(2, width, width)
+    w_pv[-1, :-1] = root * left[:, 0]
+    w_kq[-1, :-1] = root * right[0]
     return LinearSelfAttention(w_pv, w_kq)
 
 
@@ -53,12 +56,17 @@ def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
     width = dim + 1
     model = blank(width, n_layers=steps, d_head=width, n_ctx=n_ctx, d_in=width, **LINEAR)
     identity = torch.eye(width, dtype=torch.float64)
-    inputs, label = identity.clone(), torch.zeros_like(identity)
-    inputs[-1, -1], label[-1, -1] = 0, 1
+    # Projections on the coordinates of x, and on that of y.
+    inputs = identity.clone()
+    inputs[-1, -1] = 0
+    label = identity - inputs
     with torch.no_grad():
         model.embed.W_E.copy_(identity)
         model.unembed.W_U[-1] = -1
         for block in model.blocks:
-            block.attn.W_Q[0], block.attn.W_K[0] = inputs, inputs
-            block.attn.W_V[0], block.attn.W_O[0] = label, -rate * label
+            attention = block.attn
+            attention.W_Q[0] = inputs
+            attention.W_K[0] = inputs
+            attention.W_V[0] = label
+            attention.W_O[0] = -rate * label
     return model.eval()

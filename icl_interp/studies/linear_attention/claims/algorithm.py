@@ -35,17 +35,15 @@ SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are clos
 ALIKE = 0.9
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 
+RATIO = Condition(
+    "ratio",
+    "squared distance from one preconditioned step over that from the nearest other algorithm",
+    at_most(-math.log10(NEARER)),
+    at_least(math.log10(NEARER)),
+    unit="log10",
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "ratio",
-            "squared distance from one preconditioned step over that from the nearest other "
-            "algorithm",
-            at_most(-math.log10(NEARER)),
-            at_least(math.log10(NEARER)),
-            unit="log10",
-        ),
-    ),
+    (RATIO,),
     terms="Distances are between predictions, on prompts with as many examples as in training (M "
     "= N). The step is one of gradient descent, multiplied by a fixed matrix (the preconditioner).",
 )
@@ -59,10 +57,12 @@ def compared(result: DataArray) -> list[str]:
 def rivals(result: DataArray, m: int) -> list[str]:
     """Algorithms that are not one preconditioned step under another name, at this length."""
     apart = result.sel(M=m, depth=1, statistic="apart")
-    least = SAME * apart.sel(algorithm=SIZE).values.mean()
+    size = apart.sel(algorithm=SIZE).values
+    least = SAME * size.mean()
     found = []
     for name in compared(result):
-        if name != PRECONDITIONED and apart.sel(algorithm=name).values.mean() > least:
+        distance = apart.sel(algorithm=name).values
+        if name != PRECONDITIONED and distance.mean() > least:
             found.append(name)
     return found
 
@@ -97,7 +97,8 @@ def _row(result: DataArray, m: int, depth: int, name: str) -> dict[str, Any]:
     size = here.sel(algorithm=SIZE, statistic="distance").values
     distance = here.sel(algorithm=name, statistic="distance").values
     similarity = bootstrap(lambda a, b: 1 - a / b, distance, size)
-    cosine = bootstrap(lambda a: a, here.sel(algorithm=name, statistic="cosine").values)
+    cosines = here.sel(algorithm=name, statistic="cosine").values
+    cosine = bootstrap(lambda a: a, cosines)
     return {
         "M": m,
         "depth": depth,
@@ -114,7 +115,8 @@ def _row(result: DataArray, m: int, depth: int, name: str) -> dict[str, Any]:
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The nearest algorithm, and which algorithms are one on this task."""
     result = results[algorithms]
-    n_examples = task_in(facts).n_points - 1
+    task = task_in(facts)
+    n_examples = task.n_points - 1
     last = coordinates(result, "depth")[-1]
     names = compared(result)
     rows = []
@@ -132,17 +134,18 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     merged = [name for name in names if name != PRECONDITIONED and name not in others]
     for name in merged:
         rows.append({"M": n_examples, "algorithm": name, "the same as": PRECONDITIONED})
-    if similarity[best] < ALIKE:
+    nearest = similarity[best]
+    if nearest < ALIKE:
         caveat = (
             f"It resembles none of them: its similarity to the nearest, {best}, is only "
-            f"{similarity[best]:.3f} (1: the same predictions)."
+            f"{nearest:.3f} (1: the same predictions)."
         )
     elif merged:
         caveat = f"On this task {', '.join(merged)} is the same as {PRECONDITIONED}."
         if best != PRECONDITIONED:
             caveat = f"The nearest is {best}; {in_a_sentence(caveat)}."
     else:
-        caveat = f"Its similarity to {best} is {similarity[best]:.3f} (1: the same predictions)."
+        caveat = f"Its similarity to {best} is {nearest:.3f} (1: the same predictions)."
     scope = "these weights, this task, predictions at the query"
     if not facts.outside and needs_layer(facts) is None:
         scope += f"; {SAME_EVIDENCE}"

@@ -32,23 +32,22 @@ from icl_interp.studies.linear_attention.measurements.weights import numbers, pr
 CLOSE = 1.05  # ratio of the model's error to that of the minimum that counts as reached
 WORSE = 1.25  # ratio that counts as not reached
 
+DISTANCE = Condition(
+    "distance",
+    "relative distance of the weights' product from that at the minimum",
+    at_most(NEAR),
+    at_least(FAR),
+    unit="share",
+)
+LOSS = Condition(
+    "loss",
+    "mean squared error over that of the minimum, on the same prompts",
+    at_most(math.log(CLOSE)),
+    at_least(math.log(WORSE)),
+    unit="ln",
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "distance",
-            "relative distance of the weights' product from that at the minimum",
-            at_most(NEAR),
-            at_least(FAR),
-            unit="share",
-        ),
-        Condition(
-            "loss",
-            "mean squared error over that of the minimum, on the same prompts",
-            at_most(math.log(CLOSE)),
-            at_least(math.log(WORSE)),
-            unit="ln",
-        ),
-    ),
+    (DISTANCE, LOSS),
     TIED,
     terms="The product is that of the value and the query-key weights, and sizes are Frobenius "
     f"norms. {TIED_TERMS}",
@@ -58,40 +57,42 @@ CRITERION = Criterion(
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """How far the weights are from those of the minimum, and the error from its error."""
     own, least = results[loss].values
-    return {
-        "distance": stored_numbers(results)["distance"],
-        "loss": bootstrap(lambda a, b: np.log(a / b), own, least),
-        **tie.tied(results[tied]),
-    }
+    distance = stored_numbers(results)["distance"]
+    log_ratio = bootstrap(lambda a, b: np.log(a / b), own, least)
+    return {"distance": distance, "loss": log_ratio, **tie.tied(results[tied])}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """Where training ended if not at the minimum, and all numbers beside those of a control."""
     own = stored_numbers(results)
     control = stored_numbers(results.control)
+    distance = own["distance"]
     trap = own["distance from rank one"]
-    if own["distance"] > FAR and trap <= FAR:
+    outside = own["outside"]
+    excess = own["excess"]
+    # The most telling of three: another end of training, weights beside the layer, the loss.
+    if distance > FAR and trap <= FAR:
         caveat = (
             f"It is at another stationary point of the loss, the rank-one trap ({100 * trap:.2g} % "
             "away), which random weights can reach and the theorem's start cannot."
         )
-    elif own["outside"] > NEAR:
+    elif outside > NEAR:
         caveat = (
             "Biases and weights past attention, which the theorem's layer does not have, reach "
-            f"{own['outside']:.2g}."
+            f"{outside:.2g}."
         )
     else:
-        caveat = f"With these weights the loss is {100 * own['excess']:.2g} % above its minimum."
+        caveat = f"With these weights the loss is {100 * excess:.2g} % above its minimum."
     rows = []
     for name, value in own.items():
-        row = {"number": name, "model": value, "randomly initialised control": control.get(name)}
+        beside = control.get(name)
+        row = {"number": name, "model": value, "randomly initialised control": beside}
         rows.append(row)
-    theorem = "4.5" if task_in(facts).random_covariance else "4.1"
-    return Remarks(
-        scope=f"{SCOPE}; the minimum is that of Theorem {theorem}; {SAME_EVIDENCE}",
-        caveat=caveat,
-        details=tuple(rows),
-    )
+    theorem = "4.1"
+    if task_in(facts).random_covariance:
+        theorem = "4.5"
+    scope = f"{SCOPE}; the minimum is that of Theorem {theorem}; {SAME_EVIDENCE}"
+    return Remarks(scope=scope, caveat=caveat, details=tuple(rows))
 
 
 CONVERGED_CLAIM = Claim(

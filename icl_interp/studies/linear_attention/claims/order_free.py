@@ -26,35 +26,33 @@ FREE = 0.01
 SENSITIVE = 0.05
 USED = 0.05  # share of the spread of predictions from which the examples count as read
 
-CRITERION = Criterion(
-    (
-        Condition(
-            "spread",
-            "standard deviation of predictions over orders of the examples, over that over prompts",
-            at_most(FREE),
-            at_least(SENSITIVE),
-            unit="share",
-        ),
-    ),
-    (
-        Precondition(
-            "contexts",
-            at_least(USED),
-            "The model hardly reads its examples: examples of another function change its "
-            f"prediction by {{value:.2g}} times its standard deviation over prompts ({USED:g} "
-            "needed).",
-        ),
-    ),
+SPREAD = Condition(
+    "spread",
+    "standard deviation of predictions over orders of the examples, over that over prompts",
+    at_most(FREE),
+    at_least(SENSITIVE),
+    unit="share",
 )
+READS = Precondition(
+    "contexts",
+    at_least(USED),
+    "The model hardly reads its examples: examples of another function change its "
+    f"prediction by {{value:.2g}} times its standard deviation over prompts ({USED:g} "
+    "needed).",
+)
+CRITERION = Criterion((SPREAD,), (READS,))
+TINY = np.finfo(float).tiny
 
 
 def sensitivity(result: DataArray, over: str = "orders") -> Interval:
     """Root of the variance over orders (or contexts) over that over prompts."""
-    return bootstrap(
-        lambda within, total: np.sqrt(within / np.maximum(total, np.finfo(float).tiny)),
-        result.sel(over=over).values,
-        result.sel(over="prompts").values,
-    )
+
+    def root_of_ratio(within: np.ndarray, total: np.ndarray) -> np.ndarray:
+        return np.sqrt(within / np.maximum(total, TINY))
+
+    here = result.sel(over=over).values
+    over_prompts = result.sel(over="prompts").values
+    return bootstrap(root_of_ratio, here, over_prompts)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -68,14 +66,16 @@ def tells_orders_apart(facts: Facts) -> list[str]:
     if facts.outside:
         return ["a design that is not known"]
     cfg = facts.config
-    causal = cfg.attention_dir == "causal" and cfg.n_layers > 1
-    parts = {
-        "learned positions": cfg.positional_embedding_type != "none",
-        "causal attention below the last layer": causal,
-        "weights of positions": cfg.position_weights is not None,
-        "queries of the token before": cfg.queries is not None,
-    }
-    return [part for part, present in parts.items() if present]
+    parts = []
+    if cfg.positional_embedding_type != "none":
+        parts.append("learned positions")
+    if cfg.attention_dir == "causal" and cfg.n_layers > 1:
+        parts.append("causal attention below the last layer")
+    if cfg.position_weights is not None:
+        parts.append("weights of positions")
+    if cfg.queries is not None:
+        parts.append("queries of the token before")
+    return parts
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:

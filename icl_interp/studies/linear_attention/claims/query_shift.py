@@ -21,16 +21,15 @@ TOLERATED = 1.5  # ratio of relative errors, shifted over in distribution
 HURT = 3.0
 SHARE = "error / mean square of the label"
 
+RATIO = Condition(
+    "ratio",
+    "largest relative error with shifted queries, over that in distribution",
+    at_most(math.log10(TOLERATED)),
+    at_least(math.log10(HURT)),
+    unit="log10",
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "ratio",
-            "largest relative error with shifted queries, over that in distribution",
-            at_most(math.log10(TOLERATED)),
-            at_least(math.log10(HURT)),
-            unit="log10",
-        ),
-    ),
+    (RATIO,),
     terms="A relative error is the mean squared error over the mean square of the label. Queries "
     "are shifted in three ways: moved three times as far out; drawn from an isotropic "
     "distribution of three times the standard deviation; and drawn from a normal distribution "
@@ -43,12 +42,16 @@ def shifted_ratio(result: DataArray) -> Interval:
     arms = [INSIDE, *_shifts(result)]
     arrays = []
     for arm in arms:
-        for moment in ("error", "truth^2"):
-            arrays.append(result.sel(arm=arm, moment=moment).values)
+        of_arm = result.sel(arm=arm)
+        arrays.append(of_arm.sel(moment="error").values)
+        arrays.append(of_arm.sel(moment="truth^2").values)
 
     def statistic(*moments: np.ndarray) -> np.ndarray:
-        relative = np.array(list(map(log_ratio, moments[::2], moments[1::2])))
-        return np.max(relative[1:] - relative[0], axis=0) / math.log(10)
+        errors = moments[::2]
+        sizes = moments[1::2]
+        relative = np.array(list(map(log_ratio, errors, sizes)))
+        worst = np.max(relative[1:] - relative[0], axis=0)
+        return worst / math.log(10)
 
     return bootstrap(statistic, *arrays)
 
@@ -67,12 +70,10 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 def _row(result: DataArray, arm: str) -> dict[str, Any]:
     means = result.sel(arm=arm).mean("unit")
+    error = float(means.sel(moment="error"))
     size = float(means.sel(moment="truth^2"))
-    return {
-        "test condition": arm,
-        SHARE: float(means.sel(moment="error")) / size,
-        "slope of predictions": float(means.sel(moment="prediction x truth")) / size,
-    }
+    product = float(means.sel(moment="prediction x truth"))
+    return {"test condition": arm, SHARE: error / size, "slope of predictions": product / size}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -80,12 +81,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     result = results[query_shift]
     rows = {arm: _row(result, arm) for arm in result.indexes["arm"]}
     worst = max(_shifts(result), key=lambda arm: rows[arm][SHARE])
-    return Remarks(
-        scope="these weights, M = N, examples in distribution",
-        caveat=f"The relative error is {rows[worst][SHARE]:.3g} with shifted queries ({worst}) and "
-        f"{rows[INSIDE][SHARE]:.3g} in distribution.",
-        details=tuple(rows.values()),
+    shifted = rows[worst][SHARE]
+    inside = rows[INSIDE][SHARE]
+    scope = "these weights, M = N, examples in distribution"
+    caveat = (
+        f"The relative error is {shifted:.3g} with shifted queries ({worst}) and "
+        f"{inside:.3g} in distribution."
     )
+    return Remarks(scope=scope, caveat=caveat, details=tuple(rows.values()))
 
 
 QUERY_SHIFT_CLAIM = Claim(

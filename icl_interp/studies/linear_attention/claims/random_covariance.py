@@ -26,39 +26,43 @@ from icl_interp.theory import linear_attention as theory
 
 BEATS = 0.5  # ratio to the risk of the best layer of linear attention that no such layer has
 
+RATIO = Condition(
+    "ratio",
+    "mean squared error over that of the optimal layer of Theorem 4.5",
+    (-math.log(OFF), math.log(OFF)),
+    at_most(math.log(BEATS)),
+    unit="ln",
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "ratio",
-            "mean squared error over that of the optimal layer of Theorem 4.5",
-            (-math.log(OFF), math.log(OFF)),
-            at_most(math.log(BEATS)),
-            unit="ln",
-        ),
-    ),
-    terms="Errors are on prompts with as many examples as in training (M = N).",
+    (RATIO,), terms="Errors are on prompts with as many examples as in training (M = N)."
 )
 
 
 def against(result: DataArray, over: str, m: int) -> Interval:
     """ln of the model's error over that of another predictor, on prompts of m examples."""
     own = result.sel(who=MODEL, M=m).values
-    return bootstrap(log_ratio, own, result.sel(who=over, M=m).values)
+    other = result.sel(who=over, M=m).values
+    return bootstrap(log_ratio, own, other)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """The error over that of the best layer of linear attention, which does not learn the task."""
-    return {"ratio": against(results[risk], BEST, task_in(facts).n_points - 1)}
+    n = task_in(facts).n_points - 1
+    return {"ratio": against(results[risk], BEST, n)}
 
 
 def _row(result: DataArray, m: int) -> dict[str, Any]:
     here = result.sel(M=m)
+    own = here.sel(who=MODEL).values
+    best = here.sel(who=BEST).values
+    over_best = against(result, BEST, m)
+    over_zero = against(result, ZERO, m)
     return {
         "M": m,
-        "error": float(here.sel(who=MODEL).values.mean()),
-        "Theorem 4.5's": float(here.sel(who=BEST).values.mean()),
-        "error / Theorem 4.5's": math.exp(against(result, BEST, m).value),
-        "error / zero predictor's": math.exp(against(result, ZERO, m).value),
+        "error": float(own.mean()),
+        "Theorem 4.5's": float(best.mean()),
+        "error / Theorem 4.5's": math.exp(over_best.value),
+        "error / zero predictor's": math.exp(over_zero.value),
     }
 
 
@@ -68,14 +72,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     moments = task.spectrum_moments()
     product = trained_landscape(task).product
     exact = theory.random_risk(product, moments, task.n_points - 1, task.noise_std**2)
-    rows: list[dict[str, Any]] = [
-        {
-            "number": "error of Theorem 4.5's optimum, mean over all covariances",
-            "value": float(exact),
-        }
-    ]
-    for m in results[risk].indexes["M"]:
-        rows.append(_row(results[risk], m))
+    of_best = {
+        "number": "error of Theorem 4.5's optimum, mean over all covariances",
+        "value": float(exact),
+    }
+    rows: list[dict[str, Any]] = [of_best]
+    result = results[risk]
+    for m in result.indexes["M"]:
+        rows.append(_row(result, m))
     limit = float(theory.random_limit(moments).mean())
     scope = "these weights, this distribution of covariances"
     if needs_layer(facts) is None:

@@ -35,19 +35,20 @@ TINY = np.finfo(float).tiny
 
 def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """ln(a / b), where neither is taken to be below the smallest float."""
-    return np.log(np.maximum(a, TINY) / np.maximum(b, TINY))
+    above = np.maximum(a, TINY)
+    below = np.maximum(b, TINY)
+    return np.log(above / below)
 
 
+RATIO = Condition(
+    "ratio",
+    "largest factor between the mean squared error and that of Theorem 4.2",
+    at_most(math.log(CLOSE)),
+    at_least(math.log(OFF)),
+    unit="ln",
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "ratio",
-            "largest factor between the mean squared error and that of Theorem 4.2",
-            at_most(math.log(CLOSE)),
-            at_least(math.log(OFF)),
-            unit="ln",
-        ),
-    ),
+    (RATIO,),
     terms="The factor is the larger of both errors over the smaller one, at the number M of "
     "examples where it is largest.",
 )
@@ -55,11 +56,9 @@ CRITERION = Criterion(
 
 def worst_ratio(result: DataArray, who: str, over: str) -> Interval:
     """The largest |ln ratio| of two risks over lengths, groups of prompts resampled."""
-    return bootstrap(
-        lambda a, b: np.abs(log_ratio(a, b)).max(-1),
-        result.sel(who=who).values,
-        result.sel(who=over).values,
-    )
+    mine = result.sel(who=who).values
+    other = result.sel(who=over).values
+    return bootstrap(lambda a, b: np.abs(log_ratio(a, b)).max(-1), mine, other)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -69,11 +68,12 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 def _row(result: DataArray, m: int) -> dict[str, Any]:
     """The measured risk on m examples, beside the formulas."""
-    own = result.sel(who=MODEL, M=m).values
+    here = result.sel(M=m)
+    own = here.sel(who=MODEL).values
     row = {"M": m, "measured": float(own.mean())}
     for who in (BEST, OWN, PRINTED, ZERO):
         if who in result.indexes["who"]:
-            other = result.sel(who=who, M=m).values
+            other = here.sel(who=who).values
             ratio = bootstrap(lambda a, b: np.exp(log_ratio(a, b)), own, other)
             row[who] = float(other.mean())
             row[f"measured / {who}"] = ratio.value
@@ -87,20 +87,19 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     result = results[risk]
     rows = [_row(result, m) for m in result.indexes["M"]]
     worst = max(rows, key=lambda row: abs(math.log(max(row[f"measured / {BEST}"], TINY))))
-    caveat = (
-        f"At M = {worst['M']} the error is {worst[f'measured / {BEST}']:.3g} times the theorem's"
-    )
+    m = worst["M"]
+    times = worst[f"measured / {BEST}"]
+    caveat = f"At M = {m} the error is {times:.3g} times the theorem's"
     if OWN in result.indexes["who"]:
-        off = 100 * math.expm1(worst_ratio(result, MODEL, OWN).value)
+        apart = worst_ratio(result, MODEL, OWN)
+        off = 100 * math.expm1(apart.value)
         caveat += f"; with the model's own weights the formula is within {off:.2g} %."
     else:
-        more = rows[-1][PRINTED] / max(rows[-1]["measured"], TINY)
+        longest = rows[-1]
+        more = longest[PRINTED] / max(longest["measured"], TINY)
         caveat += f"; without its factor 1/M the formula is {more:.3g} times what is measured."
-    return Remarks(
-        scope=f"these weights, this task, prompts of M examples; {SAME_EVIDENCE}",
-        caveat=caveat,
-        details=tuple(rows),
-    )
+    scope = f"these weights, this task, prompts of M examples; {SAME_EVIDENCE}"
+    return Remarks(scope=scope, caveat=caveat, details=tuple(rows))
 
 
 def _needs_fixed(facts: Facts) -> str | None:

@@ -23,21 +23,16 @@ from icl_interp.theory import linear_attention as theory
 
 N = 8
 N_CTX = 4 * N + 1
-CONVERGED, BALANCED, PL, IDENTITY, RISK, QUERY, COVARIATE, RANDOM, ALGORITHM, ORDER = (
-    f"linear_attention.{name}"
-    for name in (
-        "converged",
-        "balanced",
-        "pl_inequality",
-        "identity_maps",
-        "risk",
-        "query_shift",
-        "covariate_shift",
-        "random_covariance",
-        "algorithm",
-        "order_free",
-    )
-)
+CONVERGED = "linear_attention.converged"
+BALANCED = "linear_attention.balanced"
+PL = "linear_attention.pl_inequality"
+IDENTITY = "linear_attention.identity_maps"
+RISK = "linear_attention.risk"
+QUERY = "linear_attention.query_shift"
+COVARIATE = "linear_attention.covariate_shift"
+RANDOM = "linear_attention.random_covariance"
+ALGORITHM = "linear_attention.algorithm"
+ORDER = "linear_attention.order_free"
 
 
 # ---- tasks ---------------------------------------------------------------------------------------
@@ -50,14 +45,16 @@ def _whole(g: torch.Generator, low: int, high: int) -> int:
 
 def two_variances(g: torch.Generator) -> LinearRegression:
     """Two coordinates whose variances differ by a factor 3 to 6."""
-    small, ratio = between(g, 0.3, 1), between(g, 3, 6)
+    small = between(g, 0.3, 1)
+    ratio = between(g, 3, 6)
     return LinearRegression(n_dims=2, covariance=(small, ratio * small), n_points=N + 1)
 
 
 def isotropic(g: torch.Generator) -> LinearRegression:
     """Two to four coordinates of one variance."""
     d = _whole(g, 2, 4)
-    return LinearRegression(n_dims=d, covariance=(between(g, 0.3, 3),) * d, n_points=N + 1)
+    variance = between(g, 0.3, 3)
+    return LinearRegression(n_dims=d, covariance=(variance,) * d, n_points=N + 1)
 
 
 def noisy(g: torch.Generator) -> LinearRegression:
@@ -67,10 +64,8 @@ def noisy(g: torch.Generator) -> LinearRegression:
     claim on risks lets pass.
     """
     variances = tuple(between(g, 0.5, 1.5) for _ in range(5))
-    share = between(g, 0.5, 0.6)
-    return LinearRegression(
-        n_dims=5, covariance=variances, noise_std=(share * sum(variances)) ** 0.5, n_points=N + 1
-    )
+    noise = between(g, 0.5, 0.6) * sum(variances)
+    return LinearRegression(n_dims=5, covariance=variances, noise_std=noise**0.5, n_points=N + 1)
 
 
 def _one_small(g: torch.Generator) -> LinearRegression:
@@ -79,7 +74,8 @@ def _one_small(g: torch.Generator) -> LinearRegression:
     Prompts are long enough to need this variance inverted.
     """
     variances = tuple(between(g, 1, 1.5) for _ in range(3))
-    return LinearRegression(n_dims=4, covariance=(1 / between(g, 20, 100), *variances), n_points=41)
+    small = 1 / between(g, 20, 100)
+    return LinearRegression(n_dims=4, covariance=(small, *variances), n_points=41)
 
 
 def random_covariance(g: torch.Generator) -> LinearRegression:
@@ -89,17 +85,17 @@ def random_covariance(g: torch.Generator) -> LinearRegression:
     have tails, as those of an exponential law, it is off by more than the tenth that the claims let
     pass.
     """
-    return LinearRegression(
-        n_dims=_whole(g, 2, 3), covariance=Uniform(0, between(g, 1, 3)), n_points=N + 1
-    )
+    d = _whole(g, 2, 3)
+    law = Uniform(0, between(g, 1, 3))
+    return LinearRegression(n_dims=d, covariance=law, n_points=N + 1)
 
 
 def _long_tails(g: torch.Generator) -> LinearRegression:
     """A diagonal covariance that is new in every prompt, of a law with tails."""
     laws = (Exponential(between(g, 0.5, 2)), LogNormal(between(g, 0.5, 1)))
-    return LinearRegression(
-        n_dims=_whole(g, 2, 3), covariance=laws[_whole(g, 0, 1)], n_points=N + 1
-    )
+    d = _whole(g, 2, 3)
+    law = laws[_whole(g, 0, 1)]
+    return LinearRegression(n_dims=d, covariance=law, n_points=N + 1)
 
 
 # ---- layers --------------------------------------------------------------------------------------
@@ -112,19 +108,23 @@ def layer(
 
     |v| = |F| times the scale squared.
     """
-    size = scale * (float(product.norm()) ** 0.5 or 1.0)
-    return LinearSelfAttention.from_product(product, size).to_transformer(n_ctx)
+    root = float(product.norm()) ** 0.5
+    size = scale * (root or 1.0)
+    unit = LinearSelfAttention.from_product(product, size)
+    return unit.to_transformer(n_ctx)
 
 
 def _optimum(g: torch.Generator, make: Callable[[torch.Generator], LinearRegression]) -> Case:
     task = make(g)
-    return Case(layer(trained_landscape(task).product, n_ctx=task.n_points), task)
+    product = trained_landscape(task).product
+    return Case(layer(product, n_ctx=task.n_points), task)
 
 
 def times(factor: float, scale: float, g: torch.Generator) -> Case:
     """A multiple of W*; u^2 is the fourth power of the scale times |U|^2."""
     task = two_variances(g)
-    return Case(layer(factor * trained_landscape(task).product, scale), task)
+    product = trained_landscape(task).product
+    return Case(layer(factor * product, scale), task)
 
 
 def biased(model: HookedTransformer, g: torch.Generator) -> HookedTransformer:
@@ -136,18 +136,16 @@ def biased(model: HookedTransformer, g: torch.Generator) -> HookedTransformer:
     with torch.no_grad():
         for bias in (attn.b_Q, attn.b_K):
             noise = torch.randn(bias.shape, generator=g, dtype=torch.float64)
-            bias.copy_(noise * (0.5 / noise.square().mean().sqrt()))
+            size = noise.square().mean().sqrt()
+            bias.copy_(noise * (0.5 / size))
     return model
 
 
 def beside_cancelling(model: HookedTransformer, g: torch.Generator) -> HookedTransformer:
     """The layer with two more heads of one random map, which take each other off."""
     old = model.blocks[0].attn
-    larger = (
-        HookedTransformer(replace(model.cfg, n_heads=3, d_head=model.cfg.head_width))
-        .double()
-        .eval()
-    )
+    cfg = replace(model.cfg, n_heads=3, d_head=model.cfg.head_width)
+    larger = HookedTransformer(cfg).double().eval()
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     for name, weight in old.named_parameters():
         if name == "b_O":
@@ -175,19 +173,22 @@ def _idle(g: torch.Generator) -> Case:
 
 def _other_length(low: int, high: int, g: torch.Generator) -> Case:
     task = two_variances(g)
-    return Case(layer(theory.landscape(task.covariance_matrix, _whole(g, low, high)).product), task)
+    where = theory.landscape(task.covariance_matrix, _whole(g, low, high))
+    return Case(layer(where.product), task)
 
 
 def _plain(g: torch.Generator) -> Case:
     task = two_variances(g)
     where = trained_landscape(task)
     rate = where.slope.sum() / where.curvature.diagonal().sum()
-    return Case(layer(rate * torch.eye(2, dtype=torch.float64)), task)
+    product = rate * torch.eye(2, dtype=torch.float64)
+    return Case(layer(product), task)
 
 
 def _descent(g: torch.Generator) -> Case:
     task = two_variances(g)
-    return Case(descent(2, 4, float(0.6 / task.covariance_matrix.max()), N_CTX), task)
+    rate = float(0.6 / task.covariance_matrix.max())
+    return Case(descent(2, 4, rate, N_CTX), task)
 
 
 def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
@@ -199,7 +200,10 @@ def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
         weights: a of each of the n places.
         d: coordinates of an input.
     """
-    n, label, mark = len(weights), d, d + 1
+    n = len(weights)
+    # Coordinates of the stream after those of x.
+    label = d
+    mark = d + 1
     model = blank(
         d + 2, d_head=1, n_ctx=n + 1, d_in=d + 1, positional_embedding_type="standard", **LINEAR
     )
@@ -207,14 +211,19 @@ def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
     with torch.no_grad():
         model.embed.W_E[range(d + 1), range(d + 1)] = 1
         model.pos_embed.W_pos[:n, mark] = weights.double()
-        attn.b_Q[0, 0] = attn.W_K[0, mark, 0] = attn.W_V[0, label, 0] = attn.W_O[0, 0, label] = 1
+        attn.b_Q[0, 0] = 1
+        attn.W_K[0, mark, 0] = 1
+        attn.W_V[0, label, 0] = 1
+        attn.W_O[0, 0, label] = 1
         model.unembed.W_U[label] = 1
     return model
 
 
 def _one_place(g: torch.Generator) -> Case:
-    task, weights = two_variances(g), torch.zeros(N)
-    weights[_whole(g, 0, N - 1)] = between(g, 0.5, 1) * N
+    task = two_variances(g)
+    weights = torch.zeros(N)
+    weight = between(g, 0.5, 1) * N
+    weights[_whole(g, 0, N - 1)] = weight
     return Case(by_place(weights, 2), task)
 
 
@@ -234,13 +243,14 @@ def flow(
 
     They are taken at time 0 and at 23 times from 0.1 to 1,000.
     """
-    times = torch.cat([torch.zeros(1), torch.logspace(-1, 3, 23, dtype=torch.float64)])
+    later = torch.logspace(-1, 3, 23, dtype=torch.float64)
+    times = torch.cat([torch.zeros(1), later])
     path = theory.gradient_flow(trained_landscape(task), matrix, scalar, times)
-    pairs = zip(path.matrices, path.scalars, strict=True)
-    return {
-        step: LinearSelfAttention.from_product(u * matrix, float(u)).to_transformer(N_CTX)
-        for step, (matrix, u) in enumerate(pairs)
-    }
+    layers = {}
+    for step, (at, u) in enumerate(zip(path.matrices, path.scalars, strict=True)):
+        unit = LinearSelfAttention.from_product(u * at, float(u))
+        layers[step] = unit.to_transformer(N_CTX)
+    return layers
 
 
 def path_of(task: LinearRegression, models: dict[int, HookedTransformer]) -> Case:
@@ -250,34 +260,36 @@ def path_of(task: LinearRegression, models: dict[int, HookedTransformer]) -> Cas
 
 def _flow(g: torch.Generator) -> Case:
     task = two_variances(g)
-    sigma = between(g, 0.2, 0.99) * float(theory.initial_scale_limit(task.covariance_matrix, N))
-    return path_of(task, flow(task, *theory.initial_point(sigma, start(g, 2))))
+    share = between(g, 0.2, 0.99)
+    sigma = share * float(theory.initial_scale_limit(task.covariance_matrix, N))
+    matrix, scalar = theory.initial_point(sigma, start(g, 2))
+    return path_of(task, flow(task, matrix, scalar))
 
 
 def _random_flow(g: torch.Generator) -> Case:
     task = _long_tails(g)
-    return path_of(
-        task, flow(task, *theory.initial_point(between(g, 0.1, 0.3), start(g, task.dim)))
-    )
+    sigma = between(g, 0.1, 0.3)
+    matrix, scalar = theory.initial_point(sigma, start(g, task.dim))
+    return path_of(task, flow(task, matrix, scalar))
 
 
 def _unbalanced_flow(g: torch.Generator) -> Case:
     task = two_variances(g)
-    matrix, scalar = theory.initial_point(between(g, 0.1, 0.5), start(g, 2))
-    return path_of(task, flow(task, matrix, between(g, 2, 4) * scalar))
+    sigma = between(g, 0.1, 0.5)
+    matrix, scalar = theory.initial_point(sigma, start(g, 2))
+    factor = between(g, 2, 4)
+    return path_of(task, flow(task, matrix, factor * scalar))
 
 
 def _trap(g: torch.Generator) -> Case:
     task = two_variances(g)
     product, _ = trained_landscape(task).rank_one
     factor = between(g, 0.1, 0.3)
-    return path_of(
-        task,
-        {
-            step: by_inputs((1 - factor**step) * product).to_transformer(N_CTX)
-            for step in range(1, 10)
-        },
-    )
+    layers = {}
+    for step in range(1, 10):
+        share = 1 - factor**step
+        layers[step] = by_inputs(share * product).to_transformer(N_CTX)
+    return path_of(task, layers)
 
 
 # ---- predictors ----------------------------------------------------------------------------------

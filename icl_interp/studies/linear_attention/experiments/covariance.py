@@ -20,7 +20,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, statement, within
 from icl_interp.models.single_layers import read_layer
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_curve, make_table, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.studies.linear_attention.experiments.models import HERE, LEAST_SQUARES
@@ -29,7 +29,8 @@ from icl_interp.theory import linear_attention as theory
 
 KINDS = ("fixed", "random")
 PRESETS = (1.0, 4.0, 9.0)  # c
-MODEL, LSA = "softmax", "LSA limit"
+MODEL = "softmax"
+LSA = "LSA limit"
 PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
 LAYER = "lsa_random"
@@ -43,12 +44,12 @@ def run(setup: Setup) -> dict[str, Result]:
 
     Errors are by what was trained on, N, test law, predictor and M.
     """
-    cases = [
-        (kind, n, name)
-        for kind in KINDS
-        for n in models.LENGTHS
-        if setup.has(name := models.softmax(kind, n).name)
-    ]
+    cases = []
+    for kind in KINDS:
+        for n in models.LENGTHS:
+            name = models.softmax(kind, n).name
+            if setup.has(name):
+                cases.append((kind, name))
     results: dict[str, Result] = {}
     if cases:
         results |= _errors(setup, cases)
@@ -57,40 +58,36 @@ def run(setup: Setup) -> dict[str, Result]:
     return results
 
 
-def _errors(setup: Setup, cases: list[tuple[str, int, str]]) -> dict[str, Result]:
+def _errors(setup: Setup, cases: list[tuple[str, str]]) -> dict[str, Result]:
     found: dict[tuple[str, int, str], np.ndarray] = {}
     rows = []
-    for kind, _, name in cases:
+    for kind, name in cases:
         checkpoint = setup.models[name]
         n = models.trained_length(checkpoint)
         for test, task in models.tests(checkpoint.task.dim, PRESETS).items():
+            # Errors at each M: of the model, of least squares, and of the best LSA layer.
             mine = models.errors_by_length(setup, name, task, 2 * n)
             best = models.errors_by_length(setup, LEAST_SQUARES, task, 2 * n)
             limit = lsa_errors(models.task_of(checkpoint), task, 2 * n)
             zero = label_moment(task)
             shown = [models.with_interval(mine), models.with_interval(best), np.stack([limit] * 3)]
             found[kind, n, test] = np.stack(shown) / zero
-            rows.append(
-                {
-                    "trained on": kind,
-                    "N": n,
-                    "test": test,
-                    **_at(n, mine.values, best.values, limit, zero),
-                }
-            )
-    lengths = tuple(dict.fromkeys(n for _, n, _ in found))
-    kinds, names = (
-        tuple(dict.fromkeys(k for k, _, _ in found)),
-        tuple(dict.fromkeys(t for _, _, t in found)),
-    )
-    longest = max(2 * n for n in lengths)
-    values = np.full((len(kinds), len(lengths), len(names), len(PREDICTORS), 3, longest), np.nan)
+            row = {"trained on": kind, "N": n, "test": test}
+            row |= _at(n, mine.values, best.values, limit, zero)
+            rows.append(row)
+
+    # Where each of these goes in the array, which has NaN beyond 2 N.
+    kinds, lengths, tests = (list(dict.fromkeys(keys)) for keys in zip(*found, strict=True))
+    longest = 2 * max(lengths)
+    shape = (len(kinds), len(lengths), len(tests), len(PREDICTORS), len(STATISTICS), longest)
+    values = np.full(shape, np.nan)
     for (kind, n, test), block in found.items():
-        values[kinds.index(kind), lengths.index(n), names.index(test), ..., : 2 * n] = block
+        at = (kinds.index(kind), lengths.index(n), tests.index(test))
+        values[at][..., : 2 * n] = block
     axes = {
-        "trained on": kinds,
-        "N": lengths,
-        "test": names,
+        "trained on": tuple(kinds),
+        "N": tuple(lengths),
+        "test": tuple(tests),
         "predictor": PREDICTORS,
         "statistic": STATISTICS,
         "M": tuple(range(1, longest + 1)),
@@ -104,15 +101,19 @@ def _errors(setup: Setup, cases: list[tuple[str, int, str]]) -> dict[str, Result
 
 def _at(n: int, mine: Any, best: Any, limit: np.ndarray, zero: float) -> dict[str, float]:
     """Numbers at M = N and 2 N, over E[y^2], and the ratio to the LSA layer with its interval."""
-    mine, best = np.asarray(mine), np.asarray(best)
-    i = bootstrap(lambda error: error / limit[n - 1], mine[:, n - 1])
+    mine = np.asarray(mine)
+    best = np.asarray(best)
+    mine_at_n = mine[:, n - 1]
+    best_at_n = best[:, n - 1]
+    limit_at_n = limit[n - 1]
+    ratio = bootstrap(lambda error: error / limit_at_n, mine_at_n)
     return {
-        MODEL: float(mine[:, n - 1].mean()) / zero,
-        LEAST_SQUARES: float(best[:, n - 1].mean()) / zero,
-        LSA: float(limit[n - 1]) / zero,
-        "softmax / LSA": i.value,
-        "low": i.low,
-        "high": i.high,
+        MODEL: float(mine_at_n.mean()) / zero,
+        LEAST_SQUARES: float(best_at_n.mean()) / zero,
+        LSA: float(limit_at_n) / zero,
+        "softmax / LSA": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
         "softmax at 2 N": float(mine[:, -1].mean()) / zero,
         "LSA at 2 N": float(limit[-1]) / zero,
     }
@@ -120,7 +121,8 @@ def _at(n: int, mine: Any, best: Any, limit: np.ndarray, zero: float) -> dict[st
 
 def label_moment(task: LinearRegression) -> float:
     """E[y^2], exactly: the error of predicting 0."""
-    return float(task.spectrum_moments()[0].sum()) + task.noise_std**2
+    first, *_ = task.spectrum_moments()
+    return float(first.sum()) + task.noise_std**2
 
 
 def lsa_errors(trained_on: LinearRegression, test: LinearRegression, m: int) -> np.ndarray:
@@ -130,7 +132,11 @@ def lsa_errors(trained_on: LinearRegression, test: LinearRegression, m: int) -> 
     """
     where = theory.random_landscape(trained_on.spectrum_moments(), trained_on.n_points - 1)
     moments = test.spectrum_moments()
-    return np.array([float(theory.random_risk(where.product, moments, k)) for k in range(1, m + 1)])
+    risks = []
+    for k in range(1, m + 1):
+        risk = theory.random_risk(where.product, moments, k)
+        risks.append(float(risk))
+    return np.array(risks)
 
 
 def _shrinkage(setup: Setup) -> DataFrame:
@@ -139,24 +145,26 @@ def _shrinkage(setup: Setup) -> DataFrame:
     The table holds its mean diagonal, Theorem 4.5's, and the limit of long prompts.
     """
     checkpoint = setup.models[LAYER]
-    product, n = read_layer(checkpoint.model).product, models.trained_length(checkpoint)
+    product = read_layer(checkpoint.model).product
+    n = models.trained_length(checkpoint)
     moments = models.task_of(checkpoint).spectrum_moments()
+    first, second, third = moments
+    left = 1 - second.square() / (first * third)
     exact = theory.random_landscape(moments, n).product
-    row = {
-        "model": LAYER,
-        "N": n,
-        "read off": float(product.diagonal().mean()),
-        "theorem 4.5": float(exact.diagonal().mean()),
-        "limit": float(theory.random_limit(moments).mean()),
-        "left": float((1 - moments[1].square() / (moments[0] * moments[2])).mean()),
-        "distance": float(
-            torch.linalg.matrix_norm(product - exact) / torch.linalg.matrix_norm(exact)
-        ),
+    distance = torch.linalg.matrix_norm(product - exact)
+    columns = {
+        "model": [LAYER],
+        "N": [n],
+        "read off": [float(product.diagonal().mean())],
+        "theorem 4.5": [float(exact.diagonal().mean())],
+        "limit": [float(theory.random_limit(moments).mean())],
+        "left": [float(left.mean())],
+        "distance": [float(distance / torch.linalg.matrix_norm(exact))],
     }
     note = (
         "r of E[yhat | x, w] = r <w, x>; left: share of E[y²] that the error keeps for long prompts"
     )
-    return make_table({key: [value] for key, value in row.items()}, note=note)
+    return make_table(columns, note=note)
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -168,14 +176,17 @@ def states(results: Results) -> tuple[Statement, ...]:
     Two further statements are on shifts and on the limit of 1/3.
     """
     rows = errors.rows_of(results, "at N")
-    lines = []
-    if rows:
-        lines += _states_random(
-            [r for r in rows if r["trained on"] == "random" and r["test"] == "random, c = 1"]
-        )
-        lines += map(note, (*_fixed(rows), *_shifted(rows)))
-    lines += [_states_limit(row) for row in errors.rows_of(results, "shrinkage")]
+    lines = _states_random(_of(rows, "random", "random, c = 1"))
+    lines += map(note, _fixed(rows))
+    lines += map(note, _shifted(rows))
+    shrinkage = errors.rows_of(results, "shrinkage")
+    lines += map(_states_limit, shrinkage)
     return tuple(lines) or (note("No model is here, so nothing is measured."),)
+
+
+def _of(rows: Sequence[Mapping[str, Any]], kind: str, test: str) -> list[Mapping[str, Any]]:
+    """The rows of models of a kind on a test law."""
+    return [row for row in rows if row["trained on"] == kind and row["test"] == test]
 
 
 def _states_random(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
@@ -185,28 +196,32 @@ def _states_random(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """
     lines = []
     for row in rows:
-        ratio, low, high = row["softmax / LSA"], row["low"], row["high"]
+        ratio = errors.interval_of(row, "softmax / LSA")
+        interval = f"[{ratio.low:.2g}, {ratio.high:.2g}]"
         text = (
             f"trained and tested on random covariances (c = 1, M = N = {row['N']}; one run, "
-            f"{HERE}) the softmax model's error is {ratio:.2g} of the LSA layer's [{low:.2g}, "
-            f"{high:.2g}], where the slides say that it performs well and LSA fails. Over E[y²]: "
+            f"{HERE}) the softmax model's error is {ratio.value:.2g} of the LSA layer's "
+            f"{interval}, where the slides say that it performs well and LSA fails. Over E[y²]: "
             f"{row[MODEL]:.2g} against {row[LSA]:.2g}, least squares {row[LEAST_SQUARES]:.2g}."
         )
-        lines.append(statement(text, WELL, Interval(ratio, low, high)))
+        lines.append(statement(text, WELL, ratio))
     return lines
 
 
 def _fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    own = [row for row in rows if row["trained on"] == "fixed" and row["test"] == "fixed"]
+    own = _of(rows, "fixed", "fixed")
     if not own:
         return []
-    parts = [f"{row[MODEL]:.2g} at N = {row['N']} (LSA {row[LSA]:.2g})" for row in own]
-    return [
-        (
-            f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; "
-            "least squares 0."
-        )
-    ]
+    parts = []
+    for row in own:
+        error = row[MODEL]
+        layer = row[LSA]
+        parts.append(f"{error:.2g} at N = {row['N']} (LSA {layer:.2g})")
+    text = (
+        f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; "
+        "least squares 0."
+    )
+    return [text]
 
 
 def _shifted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -216,17 +231,21 @@ def _shifted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         mine = [row for row in rows if row["trained on"] == kind]
         if not mine:
             continue
+        # The longest N alone, by test law.
         n = max(row["N"] for row in mine)
         at = {row["test"]: row for row in mine if row["N"] == n}
-        parts = [
-            f"c = {c:g}: {at[key][MODEL]:.2g} (LSA {at[key][LSA]:.2g})"
-            for c in PRESETS
-            if (key := f"random, c = {c:g}") in at
-        ]
-        lines.append(
+        parts = []
+        for c in PRESETS:
+            row = at.get(f"random, c = {c:g}")
+            if row:
+                error = row[MODEL]
+                layer = row[LSA]
+                parts.append(f"c = {c:g}: {error:.2g} (LSA {layer:.2g})")
+        text = (
             f"Trained on {kind} Lambda, N = {n}, tested on c times a random one, error over E[y²]: "
             f"{', '.join(parts)}. Least squares is exact on all of them."
         )
+        lines.append(text)
     return lines
 
 

@@ -36,14 +36,18 @@ from icl_interp.studies.linear_attention.experiments.covariance import label_mom
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
 
 N = 14  # of the recipes
-FIXED, RANDOM, WITHOUT = f"softmax_fixed_{N}", f"softmax_random_{N}", "softmax_fixed_no_positions"
+FIXED = f"softmax_fixed_{N}"
+RANDOM = f"softmax_random_{N}"
+WITHOUT = "softmax_fixed_no_positions"
 PRESETS = (1.0, 4.0, 9.0)
 AS_THEY_ARE = "as they are"
 REPLACED = ("mean trained", "last trained", "used again")
 EDITS = (AS_THEY_ARE, "drawn anew", *REPLACED)
 ALONE = "trained alone"
 SHOWN = {FIXED: (*EDITS, ALONE), RANDOM: (*EDITS, ALONE), WITHOUT: ("trained without",)}
-STEPS, RATE = {"smoke": 10, "small": 400, "paper": 4000}, 0.01  # of Adam on untrained vectors alone
+# Of Adam on untrained vectors alone.
+STEPS = {"smoke": 10, "small": 400, "paper": 4000}
+RATE = 0.01
 # Mean error beyond N over the error at N from which there is a spike: more examples should lower
 # it.
 SPIKE = 1.1
@@ -85,9 +89,8 @@ def replaced(
         kind = vectors[p % 2 : n_trained : 2]
         if how == "drawn anew":
             scale = vectors[n_trained:].square().mean().sqrt()
-            out[p] = scale * torch.randn(
-                vectors.shape[1], generator=generator(seed, "linear_attention/positions", p)
-            )
+            stream = generator(seed, "linear_attention/positions", p)
+            out[p] = scale * torch.randn(vectors.shape[1], generator=stream)
         elif how == "mean trained":
             out[p] = kind.mean(0)
         elif how == "last trained":
@@ -101,8 +104,9 @@ def with_positions(checkpoint: Checkpoint, how: str, seed: int = 0) -> Checkpoin
     """The checkpoint with its untrained position vectors replaced."""
     model = copy.deepcopy(checkpoint.model)
     n_trained = Interleaved().n_tokens(checkpoint.task.n_points)
+    vectors = model.pos_embed.W_pos
     with torch.no_grad():
-        model.pos_embed.W_pos.copy_(replaced(model.pos_embed.W_pos, n_trained, how, seed))
+        vectors.copy_(replaced(vectors, n_trained, how, seed))
     return replace(checkpoint, model=model.eval())
 
 
@@ -113,24 +117,26 @@ def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoi
 
     Predictions up to N are what they were: causal attention does not see later positions.
     """
+    encoding = Interleaved()
+    task = checkpoint.task
+    n_trained = encoding.n_tokens(task.n_points)
+    n_points = 2 * models.trained_length(checkpoint) + 1
+    read = encoding.read_at(n_points, "causal")[0]
     model = copy.deepcopy(checkpoint.model).requires_grad_(False)
-    n_trained, n_points = (
-        Interleaved().n_tokens(checkpoint.task.n_points),
-        2 * models.trained_length(checkpoint) + 1,
-    )
-    vectors, read = model.pos_embed.W_pos, Interleaved().read_at(n_points, "causal")[0]
+    vectors = model.pos_embed.W_pos
     vectors.requires_grad_(True)
     optimiser = torch.optim.Adam([vectors], lr=RATE)
     for step in range(steps):
         stream = generator(seed, "linear_attention/positions alone", step)
-        prompts = checkpoint.task.sample(64, stream, n_points=n_points)
-        out = model(Interleaved().encode(prompts).to(vectors), read)
-        (vectors.grad,) = torch.autograd.grad(
-            (out - prompts.ys.to(vectors)).square().mean(), vectors
-        )
+        prompts = task.sample(64, stream, n_points=n_points)
+        tokens = encoding.encode(prompts)
+        residuals = model(tokens.to(vectors), read) - prompts.ys.to(vectors)
+        loss = residuals.square().mean()
+        (vectors.grad,) = torch.autograd.grad(loss, vectors)
         vectors.grad[:n_trained] = 0  # and Adam leaves them as they are
         optimiser.step()
-    return replace(checkpoint, model=model.requires_grad_(False).eval())
+    model.requires_grad_(False)
+    return replace(checkpoint, model=model.eval())
 
 
 def _edited(setup: Setup, name: str, how: str) -> Checkpoint | None:
@@ -151,60 +157,46 @@ def run(setup: Setup) -> dict[str, Result]:
         n = models.trained_length(checkpoint)
         tests = models.tests(checkpoint.task.dim, PRESETS)
         for how in SHOWN[name]:
-            edited = functools.cache(
-                lambda name=name, how=how: _edited(setup, name, how)
-            )  # only where it is measured
+            # Made only where it is measured.
+            edited = functools.cache(lambda name=name, how=how: _edited(setup, name, how))
+            edit = "" if how in (AS_THEY_ARE, *SHOWN[WITHOUT]) else how
             for test, task in tests.items():
-                edit = "" if how in (AS_THEY_ARE, *SHOWN[WITHOUT]) else how
                 found = models.errors_by_length(setup, name, task, 2 * n, edit, edited)
                 zero = label_moment(task)
                 curves[name, how, test] = models.with_interval(found) / zero
-                rows.append(
-                    {
-                        "model": name,
-                        "positions": how,
-                        "test": test,
-                        "N": n,
-                        **_rise(np.asarray(found.values), n, zero),
-                    }
-                )
+                row = {"model": name, "positions": how, "test": test, "N": n}
+                row |= _rise(np.asarray(found.values), n, zero)
+                rows.append(row)
     if not rows:
         return {}
     results: dict[str, Result] = {"spikes": _spikes(rows)}
+    best = {}
+    for test, task in tests.items():
+        found = models.errors_by_length(setup, LEAST_SQUARES, task, 2 * n)
+        best[test] = models.with_interval(found) / label_moment(task)
     for name in dict.fromkeys(row["model"] for row in rows):
-        best = {
-            t: models.with_interval(models.errors_by_length(setup, LEAST_SQUARES, task, 2 * n))
-            / label_moment(task)
-            for t, task in tests.items()
-        }
-        results[name] = _curve({k: v for k, v in curves.items() if k[0] == name}, best)
+        results[name] = _curve(name, curves, best)
     return results
 
 
 def _curve(
-    curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]
+    name: str, curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]
 ) -> DataArray:
-    shown = [*dict.fromkeys(how for _, how, _ in curves), LEAST_SQUARES]
-    name, tests = next(iter(curves))[0], list(best)
-    values = np.stack(
-        [
-            np.stack(
-                [best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]
-            )
-            for how in shown
-        ]
-    )
+    """The curves of a model, and those of least squares."""
+    shown = SHOWN[name]
+    blocks = []
+    for how in shown:
+        blocks.append(np.stack([curves[name, how, test] for test in best]))
+    blocks.append(np.stack(list(best.values())))
+    values = np.stack(blocks)
     axes = {
-        "positions": shown,
-        "test": tests,
+        "positions": [*shown, LEAST_SQUARES],
+        "test": list(best),
         "statistic": ("mean", "low", "high"),
         "M": tuple(range(1, values.shape[-1] + 1)),
     }
-    return make_curve(
-        values,
-        axes,
-        note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts",
-    )
+    note = "squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
+    return make_curve(values, axes, note=note)
 
 
 def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
@@ -212,16 +204,17 @@ def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
 
     The ratio of the mean error beyond to the error at N has an interval.
     """
+    at_n = found[:, n - 1]
     beyond = found[:, n:]
-    i: Interval = bootstrap(lambda after, at: after / at, beyond.mean(1), found[:, n - 1])
-    first: Interval = bootstrap(lambda after, at: after / at, found[:, n], found[:, n - 1])
+    ratio: Interval = bootstrap(lambda after, at: after / at, beyond.mean(1), at_n)
+    first: Interval = bootstrap(lambda after, at: after / at, found[:, n], at_n)
     return {
-        "error at N": float(found[:, n - 1].mean() / zero),
+        "error at N": float(at_n.mean() / zero),
         "mean beyond": float(beyond.mean() / zero),
         "largest beyond": float(beyond.mean(0).max() / zero),
-        "ratio": i.value,
-        "low": i.low,
-        "high": i.high,
+        "ratio": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
         "ratio at N + 1": first.value,
         "first low": first.low,
         "first high": first.high,
@@ -246,19 +239,22 @@ def states(results: Results) -> tuple[Statement, ...]:
     for name in (FIXED, RANDOM):
         mine = [row for row in rows if row["model"] == name]
         if mine:
-            own = "fixed" if name == FIXED else "random, c = 1"
-            own_rows = {row["positions"]: row for row in mine if row["test"] == own}
-            lines += _states_spike(name, own_rows)
-            lines += _states_variance(
-                name, [row for row in mine if row["positions"] == AS_THEY_ARE]
-            )
-    without = [row for row in rows if row["model"] == WITHOUT and row["test"] == "fixed"]
-    with_them = [
-        r for r in rows if (r["model"], r["positions"], r["test"]) == (FIXED, AS_THEY_ARE, "fixed")
-    ]
-    return (*lines, *_states_without(without, with_them)) or (
-        note("No model is here, so nothing is measured."),
-    )
+            law = "fixed" if name == FIXED else "random, c = 1"
+            on_own_law = {row["positions"]: row for row in mine if row["test"] == law}
+            intact = [row for row in mine if row["positions"] == AS_THEY_ARE]
+            lines += _states_spike(name, on_own_law)
+            lines += _states_variance(name, intact)
+
+    # A model without positions beside one with them, both on the law that they were trained on.
+    without = []
+    with_them = []
+    for row in rows:
+        if row["test"] == "fixed" and row["model"] == WITHOUT:
+            without.append(row)
+        elif row["test"] == "fixed" and row["model"] == FIXED and row["positions"] == AS_THEY_ARE:
+            with_them.append(row)
+    lines += _states_without(without, with_them)
+    return tuple(lines) or (note("No model is here, so nothing is measured."),)
 
 
 def _states_without(
@@ -270,15 +266,18 @@ def _states_without(
         text = (
             f"trained without positions the error beyond N is {_ratio(row)} times the error at N."
         )
-        given = {models.ERROR: row["error at N"]}
+        at_n = row["error at N"]
+        beyond = row["mean beyond"]
+        given = {models.ERROR: at_n}
         lines.append(statement(text, NO_SPIKE, errors.interval_of(row, "ratio"), given=given))
         for other in with_them:
-            ratio = row["mean beyond"] / other["mean beyond"]
+            other_at_n = other["error at N"]
+            other_beyond = other["mean beyond"]
             text = (
-                f"Beyond N the model without positions has {ratio:.2g} times the error of the one "
-                f"with them ({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of "
-                f"E[y²]); at N {row['error at N'] / other['error at N']:.2g} times "
-                f"({row['error at N']:.2g} against {other['error at N']:.2g}), after as many "
+                f"Beyond N the model without positions has {beyond / other_beyond:.2g} times the "
+                f"error of the one with them ({beyond:.2g} against {other_beyond:.2g} of "
+                f"E[y²]); at N {at_n / other_at_n:.2g} times "
+                f"({at_n:.2g} against {other_at_n:.2g}), after as many "
                 "steps. There is one run of each, so this decides nothing."
             )
             lines.append(note(text))
@@ -298,7 +297,9 @@ def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[State
     lines = [statement(text, SPIKES, errors.interval_of(row, "ratio"))]
     if row["low"] <= SPIKE:
         return lines
-    for how in (how for how in (*REPLACED, ALONE) if how in own):
+    for how in (*REPLACED, ALONE):
+        if how not in own:
+            continue
         edit = own[how]
         share = (row["ratio"] - edit["ratio"]) / (row["ratio"] - 1)
         # The least and the largest share that the two intervals allow.
@@ -310,30 +311,32 @@ def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[State
             f"disappears: {_ratio(edit)}."
         )
         lines.append(statement(text, CAUSES, Interval(share, least, most)))
+    # The control intervention.
     new = own["drawn anew"]
-    lines.append(
-        note(
-            "With other random vectors in their place (the control intervention) it is "
-            f"{_ratio(new)}."
-        )
+    text = (
+        f"With other random vectors in their place (the control intervention) it is {_ratio(new)}."
     )
+    lines.append(note(text))
     return lines
 
 
 def _states_variance(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """The slides: the spike decreases with higher variance: the ratio at c = 9 against c = 1."""
     at = {row["test"]: row for row in rows}
-    low, high = at.get("random, c = 1"), at.get("random, c = 9")
+    low = at.get("random, c = 1")
+    high = at.get("random, c = 9")
     if not low or not high:
         return []
-    quotient = Interval(
-        high["ratio"] / low["ratio"], high["low"] / low["high"], high["high"] / low["low"]
-    )
-    rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
+    value = high["ratio"] / low["ratio"]
+    least = high["low"] / low["high"]
+    most = high["high"] / low["low"]
+    quotient = Interval(value, least, most)
+    low_rise = low["mean beyond"] - low["error at N"]
+    high_rise = high["mean beyond"] - high["error at N"]
     text = (
         f"{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and "
-        f"{_ratio(high)} at c = 9; in units of E[y²] the error rises by {rises[0]:.2g} and "
-        f"{rises[1]:.2g} (the slides: smaller at higher variance)."
+        f"{_ratio(high)} at c = 9; in units of E[y²] the error rises by {low_rise:.2g} and "
+        f"{high_rise:.2g} (the slides: smaller at higher variance)."
     )
     return [statement(text, SMALLER, quotient)]
 

@@ -86,16 +86,16 @@ def _linear(
     else:
         changes = {"steps": 20_000, "batch_size": 1024}
         if task.n_dims > 2:  # the trap is about two dimensions
-            diagonal = (
-                task.covariance * 4 if isinstance(task.covariance, tuple) else task.covariance
-            )
+            diagonal = task.covariance
+            if isinstance(diagonal, tuple):
+                diagonal = diagonal * 4
+            d = 4 * task.n_dims
             n_points = 4 * (task.n_points - 1) + 1
-            task = replace(task, n_dims=4 * task.n_dims, covariance=diagonal, n_points=n_points)
+            task = replace(task, n_dims=d, covariance=diagonal, n_points=n_points)
             n_ctx = 4 * model.n_ctx
-            model = replace(
-                model, d_in=task.n_dims + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256
-            )
-    return replace(config, model=model, task=task, training=whole_prompts(training, task, changes))
+            model = replace(model, d_in=d + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256)
+    training = whole_prompts(training, task, changes)
+    return replace(config, model=model, task=task, training=training)
 
 
 def softmax(kind: str, n: int | str) -> Model:
@@ -129,13 +129,12 @@ def tests(d: int, scales: tuple[float, ...]) -> dict[str, LinearRegression]:
 
     Lambda has a fresh Exponential(1) diagonal in each prompt.
     """
-    random = {
-        f"random, c = {c:g}": LinearRegression(
+    found = {"fixed": LinearRegression(n_dims=d, n_points=2)}
+    for c in scales:
+        found[f"random, c = {c:g}"] = LinearRegression(
             n_dims=d, n_points=2, covariance=Exponential(), covariance_scale=c
         )
-        for c in scales
-    }
-    return {"fixed": LinearRegression(n_dims=d, n_points=2), **random}
+    return found
 
 
 def errors_by_length(
@@ -160,34 +159,41 @@ def errors_by_length(
     """
 
     def compute() -> DataArray:
-        predictor = edited() or (
-            LeastSquares(task) if name == LEAST_SQUARES else setup.models[name]
-        )
-        each, squares = setup.preset.n_contexts, []
+        predictor = edited()
+        if not predictor:
+            predictor = LeastSquares(task) if name == LEAST_SQUARES else setup.models[name]
+        n_blocks = setup.preset.n_functions
+        each = setup.preset.n_contexts
         at_once = max(1, BATCH // each)  # blocks
-        for block in range(0, setup.preset.n_functions, at_once):
-            stream = generator(setup.seed, "linear_attention/length", block)
-            n = min(at_once, setup.preset.n_functions - block) * each
+        squares = []
+        for first in range(0, n_blocks, at_once):
+            stream = generator(setup.seed, "linear_attention/length", first)
+            n = min(at_once, n_blocks - first) * each
             prompts = task.sample(n, stream, n_points=m + 1, dtype=torch.float64)
-            squares.append(
-                as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, 1:]
-            )
+            residuals = predictions(predictor, prompts) - prompts.ys
+            squares.append(as_numbers(residuals.square())[:, 1:])
+        # The mean over the prompts of a block, which stand side by side.
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         axes = {"block": tuple(range(len(blocks))), "M": tuple(range(1, m + 1))}
         return make_array(blocks, axes, note=f"blocks of {each} independent prompts")
 
-    settings = {
-        "task": encode(task),
-        "m": m,
-        "predictor": name if name == LEAST_SQUARES else "model",
-        "edit": edit,
-    }
-    found = setup.keep("linear_attention: error by length", [name], compute, **settings)
+    found = setup.keep(
+        "linear_attention: error by length",
+        [name],
+        compute,
+        task=encode(task),
+        m=m,
+        predictor=name if name == LEAST_SQUARES else "model",
+        edit=edit,
+    )
     assert isinstance(found, DataArray)
     return found
 
 
 def with_interval(errors: DataArray) -> np.ndarray:
     """(mean, low, high) x M: 95 % bootstrap over blocks."""
-    found = [bootstrap(lambda mean: mean, column) for column in np.asarray(errors.values).T]
-    return np.array([[i.value for i in found], [i.low for i in found], [i.high for i in found]])
+    rows = []
+    for column in np.asarray(errors.values).T:
+        mean = bootstrap(lambda mean: mean, column)
+        rows.append([mean.value, mean.low, mean.high])
+    return np.array(rows).T

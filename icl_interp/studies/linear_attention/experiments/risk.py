@@ -30,7 +30,9 @@ from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-COVARIANCE, N = (0.5, 0.75, 1.0, 1.5, 2.0), 20  # of the recipe lsa_fixed
+# Of the recipe lsa_fixed.
+COVARIANCE = (0.5, 0.75, 1.0, 1.5, 2.0)
+N = 20
 TRAINED = "lsa_fixed"
 LENGTHS = (1, 2, 5, 10, 20, 40, 80, 160)  # M
 NOISES = (0.0, 0.25)  # tau^2 of the test labels
@@ -45,42 +47,41 @@ AS_THEOREM = at_most("|risk of the trained layer / Theorem 4.2 - 1| in every cas
 
 def run(setup: Setup) -> dict[str, Result]:
     """Formulas over M, and both layers measured."""
-    d, lam, n = len(COVARIANCE), torch.diag(torch.tensor(COVARIANCE)), N
+    lam = torch.diag(torch.tensor(COVARIANCE))
+    n = N
+    read = None
     if setup.has(TRAINED):
-        task = models.task_of(setup.models[TRAINED])
-        lam, n, d = task.covariance_matrix, models.trained_length(setup.models[TRAINED]), task.dim
-    product, identity = theory.landscape(lam, n).product, torch.eye(d)
-    read = read_layer(setup.models[TRAINED].model).product if setup.has(TRAINED) else None
-    rows, lines = [], np.zeros((len(NOISES), len(FORMULAS), len(LENGTHS)))
+        checkpoint = setup.models[TRAINED]
+        lam = models.task_of(checkpoint).covariance_matrix
+        n = models.trained_length(checkpoint)
+        read = read_layer(checkpoint.model).product
+    d = len(lam)
+    identity = torch.eye(d)
+    product = theory.landscape(lam, n).product
+    unit = LinearSelfAttention.from_product(product)
+    covariance = tuple(map(tuple, lam.tolist()))
+
+    # The formulas at every noise and length, and the layers on prompts of this kind.
+    rows = []
+    lines = np.zeros((len(NOISES), len(FORMULAS), len(LENGTHS)))
     for i, tau2 in enumerate(NOISES):
         for j, m in enumerate(LENGTHS):
-            exact, printed = (
-                float(f(lam, n, m, identity, tau2)) for f in (theory.risk, theory.paper_risk)
-            )
+            exact = float(theory.risk(lam, n, m, identity, tau2))
+            printed = float(theory.paper_risk(lam, n, m, identity, tau2))
             lines[i, :, j] = exact, printed
             task = LinearRegression(
-                n_dims=d,
-                n_points=m + 1,
-                covariance=tuple(map(tuple, lam.tolist())),
-                noise_std=tau2**0.5,
+                n_dims=d, n_points=m + 1, covariance=covariance, noise_std=tau2**0.5
             )
-            row = _measured(setup, UNIT, LinearSelfAttention.from_product(product), task, product)
-            rows.append(
-                {"layer": UNIT, "noise": tau2, "M": m, **row, "exact": exact, "slides": printed}
-            )
+            row = {"layer": UNIT, "noise": tau2, "M": m}
+            row |= _measured(setup, UNIT, unit, task, product)
+            row |= {"exact": exact, "slides": printed}
+            rows.append(row)
             if read is not None:
                 own = float(theory.product_risk(read, m, lam, identity, tau2).total)
-                row = _measured(setup, TRAINED, setup.models[TRAINED], task, read)
-                rows.append(
-                    {
-                        "layer": TRAINED,
-                        "noise": tau2,
-                        "M": m,
-                        **row,
-                        "exact": own,
-                        "slides": printed,
-                    }
-                )
+                row = {"layer": TRAINED, "noise": tau2, "M": m}
+                row |= _measured(setup, TRAINED, setup.models[TRAINED], task, read)
+                row |= {"exact": own, "slides": printed}
+                rows.append(row)
     note = f"d = {d}, N = {n}, w ~ N(0, I); mean squared error"
     axes = {"noise": NOISES, "formula": FORMULAS, "M": LENGTHS}
     return {"formulas": make_curve(lines, axes, note=note), "measured": _table(rows, note)}
@@ -88,12 +89,12 @@ def run(setup: Setup) -> dict[str, Result]:
 
 def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
     for row in rows:
-        row["z, exact"] = (row["error"] - row["exact"]) / row["se"]
-        row["z, slides"] = (row["error"] - row["slides"]) / row["se"]
-    return table_of_rows(
-        rows,
-        note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error",
-    )
+        error = row["error"]
+        se = row["se"]
+        row["z, exact"] = (error - row["exact"]) / se
+        row["z, slides"] = (error - row["slides"]) / se
+    words = "exact: of the layer's own product; z: (measured - formula) / standard error"
+    return table_of_rows(rows, note=f"{note}; {words}")
 
 
 def _measured(
@@ -106,22 +107,25 @@ def _measured(
         for block in range(setup.preset.n_functions):
             stream = generator(setup.seed, "linear_attention/risk", block)
             prompts = task.sample(setup.preset.n_contexts, stream, dtype=torch.float64)
-            squares.append(
-                as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, -1]
-            )
+            residuals = predictions(predictor, prompts) - prompts.ys
+            squares.append(as_numbers(residuals.square())[:, -1])
         found = torch.cat(squares)
-        values = np.array([float(found.mean()), float(found.std() / len(found) ** 0.5)])
-        return make_array(values, {"statistic": ("error", "se")})
+        error = float(found.mean())
+        se = float(found.std() / len(found) ** 0.5)
+        return make_array(np.array([error, se]), {"statistic": ("error", "se")})
 
-    settings = {"task": encode(task), "layer": name, "product": product.tolist()}
+    of_models = [name] if name == TRAINED else []
     kept = setup.keep(
-        "linear_attention: risk", [name] if name == TRAINED else [], compute, **settings
+        "linear_attention: risk",
+        of_models,
+        compute,
+        task=encode(task),
+        layer=name,
+        product=product.tolist(),
     )
     assert isinstance(kept, DataArray)
-    return {
-        "error": float(kept.sel(statistic="error").values),
-        "se": float(kept.sel(statistic="se").values),
-    }
+    error, se = kept.values.tolist()
+    return {"error": error, "se": se}
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -129,17 +133,26 @@ def _measured(
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Which formula the measurements follow, and whether a trained layer has the theorem's risk."""
-    rows = errors.rows_of(results, "measured")
+    by_layer: dict[str, list[Mapping[str, Any]]] = {}
+    for row in errors.rows_of(results, "measured"):
+        by_layer.setdefault(row["layer"], []).append(row)
     lines = []
-    for layer in dict.fromkeys(row["layer"] for row in rows):
-        lines += _states_formulas(layer, [row for row in rows if row["layer"] == layer])
-    theorem = {(row["noise"], row["M"]): row["exact"] for row in rows if row["layer"] == UNIT}
-    mine = [row for row in rows if row["layer"] == TRAINED and (row["noise"], row["M"]) in theorem]
-    if mine:
-        apart = [abs(row["exact"] / theorem[row["noise"], row["M"]] - 1) for row in mine]
+    for layer, rows in by_layer.items():
+        lines += _states_formulas(layer, rows)
+
+    # The trained layer's own risk against that of the theorem, case by case.
+    theorem = {}
+    for row in by_layer.get(UNIT, []):
+        theorem[row["noise"], row["M"]] = row["exact"]
+    apart = []
+    for row in by_layer.get(TRAINED, []):
+        case = (row["noise"], row["M"])
+        if case in theorem:
+            apart.append(abs(row["exact"] / theorem[case] - 1))
+    if apart:
         text = (
             f"{TRAINED}, trained by Adam (one run): the exact risk of what it has learned is off "
-            f"Theorem 4.2's by at most {max(apart):.1%} over {len(mine)} cases of M and noise."
+            f"Theorem 4.2's by at most {max(apart):.1%} over {len(apart)} cases of M and noise."
         )
         lines.append(statement(text, AS_THEOREM, *apart))
     return tuple(lines) or (note("Nothing is measured."),)
@@ -147,25 +160,27 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 def _states_formulas(layer: str, rows: list[Mapping[str, Any]]) -> list[Statement]:
     """Both formulas of a layer's own product against sampling: algebra, for any weights."""
-    longer = [row for row in rows if row["M"] > 1]
-    held = [row for row in rows if abs(row["z, exact"]) < FAR]
-    off = [row for row in longer if abs(row["z, slides"]) > FAR]
-    last = max(longer, key=lambda row: (row["M"], row["noise"]))
+    sizes = [abs(row["z, exact"]) for row in rows]
+    held = sum(size < FAR for size in sizes)
     exact = (
         f"{layer}: the measured error lies within {FAR:g} standard errors of Theorem 4.2 with its "
-        f"factor 1/M, for the layer's own product, in {len(held)} of {len(rows)} cases (largest "
-        f"|z| {max(abs(row['z, exact']) for row in rows):.1f})."
+        f"factor 1/M, for the layer's own product, in {held} of {len(rows)} cases (largest "
+        f"|z| {max(sizes):.1f})."
     )
+    on_formula = statement(exact, ON_FORMULA, len(rows) - held, kind="formula")
+
+    # At M = 1 both formulas are the same.
+    longer = [row for row in rows if row["M"] > 1]
+    off = sum(abs(row["z, slides"]) > FAR for row in longer)
+    last = max(longer, key=lambda row: (row["M"], row["noise"]))
     printed = (
-        f"{layer}: as the slides print it, without 1/M, the formula is off in {len(off)} of "
+        f"{layer}: as the slides print it, without 1/M, the formula is off in {off} of "
         f"{len(longer)} cases with M > 1: at M = {last['M']}, noise {last['noise']:g}, measured "
         f"{last['error']:.3g} ± {last['se']:.2g}, with 1/M {last['exact']:.3g}, printed "
         f"{last['slides']:.3g}."
     )
-    return [
-        statement(exact, ON_FORMULA, len(rows) - len(held), kind="formula"),
-        statement(printed, PRINTED, len(off) / len(longer), kind="printed"),
-    ]
+    off_printed = statement(printed, PRINTED, off / len(longer), kind="printed")
+    return [on_formula, off_printed]
 
 
 def compare(results: Results) -> DataFrame | None:

@@ -36,27 +36,27 @@ from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
 IN_DISTRIBUTION = "none"
-SKEWED, SKEWED_MORE, NOISY, ORTHANT = (
-    "skewed inputs",
-    "skewed inputs, 400 : 1",
-    "noisy labels",
-    "single orthant",
-)
-LARGER, QUERY = "functions x 3", "query x 3"
-FAILS = (
-    SKEWED,
-    SKEWED_MORE,
-)  # the slides call these a failure, and of the others say that they stay close
+SKEWED = "skewed inputs"
+SKEWED_MORE = "skewed inputs, 400 : 1"
+NOISY = "noisy labels"
+ORTHANT = "single orthant"
+LARGER = "functions x 3"
+QUERY = "query x 3"
+# The slides call the first a failure, and of the others say that they stay close.
+FAILS = (SKEWED, SKEWED_MORE)
 STAYS = (NOISY, ORTHANT)
 SKEW = 400.0  # of the largest to the smallest eigenvalue 1 / i^2 at the source's d = 20
 NOISE = 1 / 20  # noise variance over E[y^2]: the source has noise 1 at E[y^2] = d = 20
-MODEL, LSA, ZERO = "softmax", "LSA limit", "zero"
+MODEL = "softmax"
+LSA = "LSA limit"
+ZERO = "zero"
 PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
 # What the error exceeds that of least squares by, in units of the same model's error without a
 # shift. Without one it is 1, as least squares is exact there. Up to 3 is close, the factor by which
 # errors count as alike elsewhere; a decade is a failure.
-CLOSE, FAR = 3.0, 10.0
+CLOSE = 3.0
+FAR = 10.0
 EXCESS = "(error - least squares) / error without the shift"
 STAYS_CLOSE = at_most(EXCESS, CLOSE, FAR, models.LEARNED)
 GOES_FAR = at_least(EXCESS, FAR, CLOSE, models.LEARNED)
@@ -93,12 +93,18 @@ def run(setup: Setup) -> dict[str, Result]:
     The rows also say how far the softmax model is from least squares.
     """
     names = setup.among([models.softmax("fixed", n).name for n in models.LENGTHS])
-    rows, values, lengths = [], [], []
+    rows = []
+    values = []
+    lengths = []
     for name in names:
         checkpoint = setup.models[name]
         n = models.trained_length(checkpoint)
-        product = theory.random_landscape(models.task_of(checkpoint).spectrum_moments(), n).product
-        mine, lengths = [], [*lengths, n]
+        lengths.append(n)
+        moments = models.task_of(checkpoint).spectrum_moments()
+        product = theory.random_landscape(moments, n).product
+        # The first law is that of training: errors under the others are compared with it.
+        intact: dict[str, np.ndarray] = {}
+        of_model = []
         for shift, task in shifts(checkpoint.task.dim, n).items():
             who: dict[str, Predictor] = {
                 MODEL: checkpoint,
@@ -106,12 +112,14 @@ def run(setup: Setup) -> dict[str, Result]:
                 LSA: LinearSelfAttention.from_product(product),
                 ZERO: Zero(),
             }
-            found = {
-                p: _query_errors(setup, name, task, p, predictor) for p, predictor in who.items()
-            }
-            mine.append(found)
-            rows.append({"N": n, "shift": shift, **_relative(found, mine[0])})
-        values.append([[_over_zero(found[p], found[ZERO]) for p in PREDICTORS] for found in mine])
+            found = {}
+            for kind, predictor in who.items():
+                found[kind] = _query_errors(setup, name, task, kind, predictor)
+            if shift == IN_DISTRIBUTION:
+                intact = found
+            rows.append({"N": n, "shift": shift, **_relative(found, intact)})
+            of_model.append([_over_zero(found[kind], found[ZERO]) for kind in PREDICTORS])
+        values.append(of_model)
     if not rows:
         return {}
     note = (
@@ -139,20 +147,22 @@ def _query_errors(
     """
 
     def compute() -> DataArray:
-        each, squares = setup.preset.n_contexts, []
+        each = setup.preset.n_contexts
+        n_blocks = setup.preset.n_functions
         at_once = max(1, models.BATCH // each)  # blocks
-        for block in range(0, setup.preset.n_functions, at_once):
-            stream = generator(setup.seed, "linear_attention/shifts", block)
-            n = min(at_once, setup.preset.n_functions - block) * each
+        squares = []
+        for first in range(0, n_blocks, at_once):
+            stream = generator(setup.seed, "linear_attention/shifts", first)
+            n = min(at_once, n_blocks - first) * each
             prompts = task.sample(n, stream, dtype=torch.float64)
             truth = task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
-            squares.append(as_numbers((predictions(predictor, prompts)[:, -1] - truth).square()))
+            predicted = predictions(predictor, prompts)[:, -1]
+            residuals = predicted - truth
+            squares.append(as_numbers(residuals.square()))
+        # The mean over the prompts of a block, which stand side by side.
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
-        return make_array(
-            blocks,
-            {"block": tuple(range(len(blocks)))},
-            note=f"blocks of {each} independent prompts",
-        )
+        axes = {"block": tuple(range(len(blocks)))}
+        return make_array(blocks, axes, note=f"blocks of {each} independent prompts")
 
     found = setup.keep(
         "linear_attention: error at the query", [name], compute, task=encode(task), predictor=who
@@ -161,8 +171,8 @@ def _query_errors(
 
 
 def _over_zero(error: np.ndarray, zero: np.ndarray) -> tuple[float, float, float]:
-    i = bootstrap(lambda e, z: e / z, error, zero)
-    return i.value, i.low, i.high
+    share = bootstrap(lambda e, z: e / z, error, zero)
+    return share.value, share.low, share.high
 
 
 def _relative(
@@ -172,18 +182,17 @@ def _relative(
 
     The last number is the model's error over its error without a shift.
     """
-    over = {p: _over_zero(found[p], found[ZERO])[0] for p in PREDICTORS}
-    gap = bootstrap(
-        lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], found[ZERO]
-    )
-    before = _over_zero(intact[MODEL], intact[ZERO])[0]
-    return {
-        **over,
-        "softmax - least squares": gap.value,
-        "low": gap.low,
-        "high": gap.high,
-        "softmax / unshifted": over[MODEL] / before,
-    }
+    zero = found[ZERO]
+    row = {}
+    for kind in PREDICTORS:
+        row[kind], _, _ = _over_zero(found[kind], zero)
+    gap = bootstrap(lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], zero)
+    before, _, _ = _over_zero(intact[MODEL], intact[ZERO])
+    row["softmax - least squares"] = gap.value
+    row["low"] = gap.low
+    row["high"] = gap.high
+    row["softmax / unshifted"] = row[MODEL] / before
+    return row
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -191,34 +200,44 @@ def _relative(
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Shift by shift: does the error stay close to that of least squares?"""
-    rows = errors.rows_of(results, "at N")
-    lines = [
-        _states_shift(shift, mine, results.get("errors"))
-        for shift in dict.fromkeys(row["shift"] for row in rows)
-        if shift != IN_DISTRIBUTION and (mine := [row for row in rows if row["shift"] == shift])
-    ]
+    by_shift: dict[str, list[Mapping[str, Any]]] = {}
+    for row in errors.rows_of(results, "at N"):
+        by_shift.setdefault(row["shift"], []).append(row)
+    lines = []
+    for shift, rows in by_shift.items():
+        if shift != IN_DISTRIBUTION:
+            lines.append(_states_shift(shift, rows, results.get("errors")))
     return tuple(lines) or (note("No model is here, so nothing is measured."),)
 
 
 def _states_shift(shift: str, rows: Sequence[Mapping[str, Any]], found: Result | None) -> Statement:
-    excess = [_excess(row, found) for row in rows]
-    each = "; ".join(
-        f"N = {row['N']}: {plainly(i.value)} [{plainly(i.low)}, {plainly(i.high)}] (error over "
-        f"E[y²] {plainly(row[MODEL])}, least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit "
-        f"{plainly(row[LSA])})"
-        for row, i in zip(rows, excess, strict=True)
-    )
+    intervals = []
+    unshifted = []
+    parts = []
+    for row in rows:
+        excess = _excess(row, found)
+        intervals.append(excess)
+        unshifted.append(row[MODEL] / row["softmax / unshifted"])
+        value = plainly(excess.value)
+        low = plainly(excess.low)
+        high = plainly(excess.high)
+        parts.append(
+            f"N = {row['N']}: {value} [{low}, {high}] (error over "
+            f"E[y²] {plainly(row[MODEL])}, least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit "
+            f"{plainly(row[LSA])})"
+        )
     what = (
         "in units of the error without the shift, the error lies above that of least squares by "
-        f"{each}. One run for each length, {models.HERE}."
+        f"{'; '.join(parts)}. One run for each length, {models.HERE}."
     )
-    given = {models.ERROR: max(row[MODEL] / row["softmax / unshifted"] for row in rows)}
+    # Only models that had learned the task without the shift say something.
+    given = {models.ERROR: max(unshifted)}
     if shift in STAYS:
-        return statement(
-            f"{shift} (the slides: stays close): {what}", STAYS_CLOSE, *excess, given=given
-        )
+        text = f"{shift} (the slides: stays close): {what}"
+        return statement(text, STAYS_CLOSE, *intervals, given=given)
     if shift in FAILS:
-        return statement(f"{shift} (the slides: a failure): {what}", GOES_FAR, *excess, given=given)
+        text = f"{shift} (the slides: a failure): {what}"
+        return statement(text, GOES_FAR, *intervals, given=given)
     return note(f"{shift[0].upper()}{shift[1:]} (not in the slides): {what}")
 
 
@@ -228,11 +247,13 @@ def _excess(row: Mapping[str, Any], found: Result | None) -> Interval:
     Its interval allows for the uncertainty of both.
     """
     gap = errors.interval_of(row, "softmax - least squares")
-    one = row[MODEL] / row["softmax / unshifted"]
-    low = high = one
+    unshifted = row[MODEL] / row["softmax / unshifted"]
+    low = unshifted
+    high = unshifted
     if isinstance(found, DataArray):
         _, low, high = found.sel(N=row["N"], shift=IN_DISTRIBUTION, predictor=MODEL).values
-    return Interval(gap.value / one, min(gap.low / high, gap.low / low), gap.high / low)
+    least = min(gap.low / high, gap.low / low)
+    return Interval(gap.value / unshifted, least, gap.high / low)
 
 
 def _or_zero(error: float) -> str:

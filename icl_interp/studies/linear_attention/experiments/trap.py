@@ -5,7 +5,7 @@ The theorems start with w21 = 0. From random weights of all entries the exact po
 neither. A model trained by Adam from large weights is there as an example.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,8 @@ from icl_interp.theory import linear_attention as theory
 
 DIAGONAL = (1.0, 2.0)  # Lambda, as of the recipe lsa_trap
 LENGTHS = {"smoke": (4,), "small": (2, 4, 8, 20), "paper": (2, 4, 8, 20)}  # N
-SPREADS = {
-    "smoke": (0.1, 1.0),
-    "small": (0.03, 0.1, 0.3, 1.0),
-    "paper": (0.03, 0.1, 0.3, 1.0),
-}  # of initial weights
+# Of initial weights.
+SPREADS = {"smoke": (0.1, 1.0), "small": (0.03, 0.1, 0.3, 1.0), "paper": (0.03, 0.1, 0.3, 1.0)}
 STARTS = {"smoke": 6, "small": 24, "paper": 200}
 MODEL = models.linear("lsa_trap", 1)  # the seed of the recipe
 TRAPPED = MODEL.name
@@ -47,7 +44,10 @@ CLOSE = 0.02  # |P - point| / |P*| up to which an end is that point
 def run(setup: Setup) -> dict[str, Result]:
     """Shares of ends by N and spread, the excess of the rank-one point, and the trained model."""
     scale = setup.preset.name
-    lengths, spreads, starts = LENGTHS[scale], SPREADS[scale], STARTS[scale]
+    lengths = LENGTHS[scale]
+    spreads = SPREADS[scale]
+    starts = STARTS[scale]
+    # Each cell is kept on its own: a start takes a while.
     shares = np.zeros((len(lengths), len(spreads), len(ENDS)))
     for i, n in enumerate(lengths):
         for j, spread in enumerate(spreads):
@@ -66,10 +66,9 @@ def run(setup: Setup) -> dict[str, Result]:
         "exact loss"
     )
     axes = {"N": lengths, "spread": spreads, "end": ENDS}
-    results: dict[str, Result] = {
-        "ends": make_array(shares, axes, note=note),
-        "points": _points(lengths),
-    }
+    results: dict[str, Result] = {}
+    results["ends"] = make_array(shares, axes, note=note)
+    results["points"] = _points(lengths)
     if setup.has(TRAPPED):
         results["trained"] = _trained(setup)
     return results
@@ -77,16 +76,20 @@ def run(setup: Setup) -> dict[str, Result]:
 
 def end_of(w_pv: torch.Tensor, w_kq: torch.Tensor, where: theory.Landscape) -> str:
     """Which point of the landscape these weights are at, by their product."""
-    product, size = theory.invariant_product(w_pv, w_kq), where.product.norm()
-    points = {"minimum": where.product, "rank one": where.rank_one[0]}
-    return next(
-        (name for name, point in points.items() if (product - point).norm() < CLOSE * size), "other"
-    )
+    product = theory.invariant_product(w_pv, w_kq)
+    trap, _ = where.rank_one
+    near = CLOSE * where.product.norm()
+    if (product - where.product).norm() < near:
+        return "minimum"
+    if (product - trap).norm() < near:
+        return "rank one"
+    return "other"
 
 
 def _ends(setup: Setup, n: int, spread: float, starts: int) -> DataArray:
     lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
-    d, where = len(lam), theory.landscape(lam, n)
+    d = len(lam)
+    where = theory.landscape(lam, n)
     found = []
     for start in range(starts):
         stream = generator(setup.seed, "linear_attention/trap", start)
@@ -126,8 +129,9 @@ def rank_one_weights(where: theory.Landscape) -> torch.Tensor:
     product, _ = where.rank_one
     values, vectors = torch.linalg.eigh(product)
     side = values[-1].sqrt() * vectors[:, -1]
-    both = torch.zeros(2, len(product) + 1, len(product) + 1, dtype=torch.float64)
-    both[0, -1, :-1] = both[1, -1, :-1] = side
+    width = len(product) + 1
+    both = torch.zeros(2, width, width, dtype=torch.float64)
+    both[:, -1, :-1] = side
     return both
 
 
@@ -138,12 +142,14 @@ def lowest_curvature(where: theory.Landscape, lam: torch.Tensor, n: int) -> floa
 
     Weights that predictions do not read, and the scale symmetry, give zeros.
     """
+    weights = rank_one_weights(where)
     hessian = torch.autograd.functional.hessian(
-        lambda both: theory.population_loss(both[0], both[1], lam, n), rank_one_weights(where)
+        lambda both: theory.population_loss(both[0], both[1], lam, n), weights
     )
     assert isinstance(hessian, torch.Tensor)
-    size = hessian.shape[0] * hessian.shape[1] * hessian.shape[2]
-    return float(torch.linalg.eigvalsh(hessian.reshape(size, size))[0])
+    size = weights.numel()
+    eigenvalues = torch.linalg.eigvalsh(hessian.reshape(size, size))
+    return float(eigenvalues[0])
 
 
 def _points(lengths: tuple[int, ...]) -> DataFrame:
@@ -156,30 +162,35 @@ def _points(lengths: tuple[int, ...]) -> DataFrame:
     for n in lengths:
         where = theory.landscape(lam, n)
         least = float(2 * where.minimum + where.label_moment)
-        rows.append(
-            {
-                "N": n,
-                "minimum": least,
-                "rank one": least + 2 * float(where.rank_one[1]),
-                "lowest curvature": lowest_curvature(where, lam, n),
-            }
-        )
+        _, excess = where.rank_one
+        row = {
+            "N": n,
+            "minimum": least,
+            "rank one": least + 2 * float(excess),
+            "lowest curvature": lowest_curvature(where, lam, n),
+        }
+        rows.append(row)
     return table_of_rows(rows, note="mean squared error, exact")
 
 
 def _trained(setup: Setup) -> DataFrame:
     checkpoint = setup.models[TRAPPED]
-    layer, n = read_layer(checkpoint.model), models.trained_length(checkpoint)
-    where = theory.landscape(models.task_of(checkpoint).covariance_matrix, n)
+    layer = read_layer(checkpoint.model)
+    n = models.trained_length(checkpoint)
+    task = models.task_of(checkpoint)
+    where = theory.landscape(task.covariance_matrix, n)
     size = where.product.norm()
-    row = {
-        "model": TRAPPED,
-        "N": n,
-        "to the minimum": float((layer.product - where.product).norm() / size),
-        "to rank one": float((layer.product - where.rank_one[0]).norm() / size),
-        "w22 of W_PV": float(layer.values[0, -2]),
+    trap, _ = where.rank_one
+    to_minimum = (layer.product - where.product).norm()
+    to_trap = (layer.product - trap).norm()
+    columns = {
+        "model": [TRAPPED],
+        "N": [n],
+        "to the minimum": [float(to_minimum / size)],
+        "to rank one": [float(to_trap / size)],
+        "w22 of W_PV": [float(layer.values[0, -2])],
     }
-    return make_table({key: [value] for key, value in row.items()}, note="|P - point| / |P*|")
+    return make_table(columns, note="|P - point| / |P*|")
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -193,34 +204,46 @@ def states(results: Results) -> tuple[Statement, ...]:
     ends = results.get("ends")
     if not isinstance(ends, DataArray):
         return (note("Nothing is measured."),)
+    lines = [_says_ends(ends)]
+    points = errors.rows_of(results, "points")
+    if points:
+        lines.append(_says_point(points[0]))
+        lines.append(_says_curvature(points))
+    trained = errors.rows_of(results, "trained")
+    lines += map(_says_trained, trained)
+    return tuple(map(note, lines))
+
+
+def _says_ends(ends: DataArray) -> str:
     shares = ends.sel(end="rank one").values
-    spreads, lengths = ends.indexes["spread"], ends.indexes["N"]
-    parts = [
-        f"{100 * s.min():.0f} to {100 * s.max():.0f} % at N = {n}"
-        for n, s in zip(lengths, shares, strict=True)
-    ]
-    lines = [
+    if not shares.max() > 0:
+        return "No random start ended at the rank-one point."
+    spreads = ends.indexes["spread"]
+    parts = []
+    for n, of_length in zip(ends.indexes["N"], shares, strict=True):
+        low = 100 * of_length.min()
+        high = 100 * of_length.max()
+        parts.append(f"{low:.0f} to {high:.0f} % at N = {n}")
+    return (
         f"From random weights of all entries, spread {min(spreads):g} to {max(spreads):g}, "
         f"{', '.join(parts)} of the starts end at the rank-one point. The assumption w21 = 0 of "
         "the theorems matters; small weights alone do not replace it."
-        if shares.max() > 0
-        else "No random start ended at the rank-one point."
-    ]
-    points = errors.rows_of(results, "points")
-    lines += [_says_point(row) for row in points[:1]]
-    if points:
-        minima = [str(row["N"]) for row in points if row["lowest curvature"] > -FLAT]
-        saddles = [
-            f"{row['N']} ({row['lowest curvature']:.2g})"
-            for row in points
-            if row["lowest curvature"] <= -FLAT
-        ]
-        lines.append(
-            f"By its Hessian the point is a local minimum at N = {', '.join(minima) or 'none'} and "
-            f"a saddle at N = {', '.join(saddles) or 'none'} (least eigenvalue)."
-        )
-    lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
-    return tuple(map(note, lines))
+    )
+
+
+def _says_curvature(points: Sequence[Mapping[str, Any]]) -> str:
+    minima = []
+    saddles = []
+    for row in points:
+        lowest = row["lowest curvature"]
+        if lowest > -FLAT:
+            minima.append(str(row["N"]))
+        else:
+            saddles.append(f"{row['N']} ({lowest:.2g})")
+    return (
+        f"By its Hessian the point is a local minimum at N = {', '.join(minima) or 'none'} and "
+        f"a saddle at N = {', '.join(saddles) or 'none'} (least eigenvalue)."
+    )
 
 
 def _says_point(row: Mapping[str, Any]) -> str:
@@ -231,16 +254,17 @@ def _says_point(row: Mapping[str, Any]) -> str:
 
 
 def _says_trained(row: Mapping[str, Any]) -> str:
-    where = (
-        "the rank-one point, not at a global minimum"
-        if row["to rank one"] < 0.1 < row["to the minimum"]
-        else "the global minimum"
-        if row["to the minimum"] < 0.1
-        else "neither point"
-    )
+    to_trap = row["to rank one"]
+    to_minimum = row["to the minimum"]
+    if to_trap < 0.1 < to_minimum:
+        where = "the rank-one point, not at a global minimum"
+    elif to_minimum < 0.1:
+        where = "the global minimum"
+    else:
+        where = "neither point"
     return (
         f"{row['model']}: Adam from large weights ends at {where} (distances "
-        f"{row['to rank one']:.2g} from rank one and {row['to the minimum']:.2g} from the minimum, "
+        f"{to_trap:.2g} from rank one and {to_minimum:.2g} from the minimum, "
         "over |P*|; the theorem starts elsewhere: this is not against it)."
     )
 

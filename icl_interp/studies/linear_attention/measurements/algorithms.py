@@ -20,6 +20,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
+from icl_interp.models.hooks import HookPoint
 from icl_interp.probes.residual import depths, logit_lens
 from icl_interp.probes.sweep import Sweep
 from icl_interp.prompts import Prompts, as_numbers
@@ -35,18 +36,17 @@ from icl_interp.studies.linear_attention.measurements.setting import (
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-LEAST_SQUARES, ONE, PRECONDITIONED = (
-    "least squares",
-    "one step of gradient descent",
-    "one preconditioned step",
-)
+LEAST_SQUARES = "least squares"
+ONE = "one step of gradient descent"
+PRECONDITIONED = "one preconditioned step"
 PENALTIES = (0.1, 1.0)
 STEPS = (2, 4, 8)
-TRUTH, SIZE = "truth", "size"
-N_CONTEXTS, N_TUNING = 4, 8192
-FRACTIONS = np.geomspace(
-    0.02, 2.0, 25
-)  # step sizes that are tried, over 1 / largest eigenvalue of E S
+TRUTH = "truth"
+SIZE = "size"
+N_CONTEXTS = 4
+N_TUNING = 8192
+# Step sizes that are tried, over 1 / largest eigenvalue of E S.
+FRACTIONS = np.geomspace(0.02, 2.0, 25)
 N_ORDERS = 16
 N_LENGTHS = 4
 # Half the width of central differences, over the spread of the inputs: so wide that the last bits
@@ -70,7 +70,9 @@ def descend(xs: Tensor, ys: Tensor, steps: int, rate: float) -> Weights:
     m = xs.shape[1]
     w = torch.zeros_like(xs[:, 0])
     for _ in range(steps):
-        w = w - rate * ((xs.transpose(1, 2) @ (xs @ w[..., None] - ys[..., None]))[..., 0] / m)
+        residuals = xs @ w[..., None] - ys[..., None]
+        gradient = (xs.transpose(1, 2) @ residuals)[..., 0] / m
+        w = w - rate * gradient
     return w
 
 
@@ -83,21 +85,29 @@ def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
     In the eigenbasis of S each coordinate of w is h (1 - (1 - rate s)^steps) / s, for every rate at
     once. A rate too large is punished by rare prompts with large s, so these are many.
     """
-    prompts = task.sample(
-        N_TUNING, generator(seed, "lsa/rates", m), n_points=m + 1, dtype=torch.float64
-    )
+    stream = generator(seed, "lsa/rates", m)
+    prompts = task.sample(N_TUNING, stream, n_points=m + 1, dtype=torch.float64)
     labels = as_numbers(prompts.ys)
-    xs, ys, query, truth = prompts.xs[:, :-1], labels[:, :-1], prompts.xs[:, -1], labels[:, -1]
+    xs = prompts.xs[:, :-1]
+    ys = labels[:, :-1]
+    query = prompts.xs[:, -1]
+    truth = labels[:, -1]
+
+    # Each coordinate's part of the prediction of least squares, in the eigenbasis of S.
     sizes, basis = torch.linalg.eigh(xs.transpose(1, 2) @ xs / m)
     sizes = sizes.clamp_min(1e-12)
-    along = ((xs.transpose(1, 2) @ ys[..., None] / m).transpose(1, 2) @ basis)[:, 0] / sizes
-    along = along * (query[:, None] @ basis)[:, 0]
+    h = xs.transpose(1, 2) @ ys[..., None] / m
+    solution = (h.transpose(1, 2) @ basis)[:, 0] / sizes
+    along = solution * (query[:, None] @ basis)[:, 0]
+
     rates = torch.tensor(FRACTIONS) / sizes[:, -1].mean()
-    errors = [
-        ((along * (1 - (1 - rate * sizes) ** steps)).sum(-1) - truth).square().mean()
-        for rate in rates
-    ]
-    return float(rates[int(torch.stack(errors).argmin())])
+    errors = []
+    for rate in rates:
+        reached = 1 - (1 - rate * sizes) ** steps
+        prediction = (along * reached).sum(-1)
+        errors.append((prediction - truth).square().mean())
+    best = int(torch.stack(errors).argmin())
+    return float(rates[best])
 
 
 def weights(task: LinearRegression, examples: Examples, n: int, seed: int) -> dict[str, Weights]:
@@ -110,24 +120,29 @@ def weights(task: LinearRegression, examples: Examples, n: int, seed: int) -> di
         seed: of the prompts on which rates of several steps are chosen.
     """
     xs, ys = examples
-    m, where, eye = xs.shape[1], landscape_at(task, n), torch.eye(task.dim, dtype=torch.float64)
+    m = xs.shape[1]
     h = (xs.transpose(1, 2) @ ys[..., None])[..., 0]
+    least_squares = torch.linalg.pinv(xs) @ ys[..., None]
+    found = {LEAST_SQUARES: least_squares[..., 0]}
+
+    # Ridge regression; with noise also with the penalty that is the best for it.
     gram = xs.transpose(1, 2) @ xs
-    rate = float(where.slope.sum() / where.curvature.diagonal().sum())
+    identity = torch.eye(task.dim, dtype=torch.float64)
     penalties = PENALTIES if task.noise_std == 0 else (*PENALTIES, task.noise_std**2)
-    return {
-        LEAST_SQUARES: (torch.linalg.pinv(xs) @ ys[..., None])[..., 0],
-        **{
-            f"ridge, penalty {p:g}": torch.linalg.solve(gram + p * eye, h[..., None])[..., 0]
-            for p in penalties
-        },
-        ONE: rate * h / m,
-        PRECONDITIONED: h / m @ where.product,
-        **{
-            f"{k} steps of gradient descent": descend(xs, ys, k, best_rate(task, n, k, seed))
-            for k in STEPS
-        },
-    }
+    for penalty in penalties:
+        solution = torch.linalg.solve(gram + penalty * identity, h[..., None])
+        found[f"ridge, penalty {penalty:g}"] = solution[..., 0]
+
+    # One step from 0: with the best step size, and with the best preconditioner.
+    where = landscape_at(task, n)
+    rate = float(where.slope.sum() / where.curvature.diagonal().sum())
+    found[ONE] = rate * h / m
+    found[PRECONDITIONED] = h / m @ where.product
+
+    for steps in STEPS:
+        rate = best_rate(task, n, steps, seed)
+        found[f"{steps} steps of gradient descent"] = descend(xs, ys, steps, rate)
+    return found
 
 
 def read_depths(
@@ -140,19 +155,27 @@ def read_depths(
     """
     if lab.outside:
         return read_outputs(lab, prompts)
-    model, names = lab.model, depths(lab.model)[1:]
+    model = lab.model
+    dim = prompts.xs.shape[-1]
+    names = depths(model)[1:]
     streams: dict[str, Tensor] = {}
+
+    def keep(stream: Tensor, hook: HookPoint) -> None:
+        assert hook.name is not None
+        streams[hook.name] = stream
+
+    # One run of the model serves all depths, so its graph is kept.
     tokens = lab.tokens(prompts).requires_grad_(True)
-    keep = [(name, lambda stream, hook: streams.__setitem__(hook.name, stream)) for name in names]
-    with torch.enable_grad(), model.hooks(fwd_hooks=keep):
+    outs = []
+    grads = []
+    with torch.enable_grad(), model.hooks(fwd_hooks=[(name, keep) for name in names]):
         model(tokens)
-        outs = [as_numbers(logit_lens(model, streams[name][:, -1:]))[:, 0] for name in names]
-        grads = [
-            torch.autograd.grad(out.sum(), tokens, retain_graph=True)[0][
-                :, -1, : prompts.xs.shape[-1]
-            ]
-            for out in outs
-        ]
+        for name in names:
+            at_query = streams[name][:, -1:]
+            out = as_numbers(logit_lens(model, at_query))[:, 0]
+            outs.append(out)
+            (grad,) = torch.autograd.grad(out.sum(), tokens, retain_graph=True)
+            grads.append(grad[:, -1, :dim])
     return torch.stack(outs).detach().cpu(), torch.stack(grads).cpu()
 
 
@@ -165,10 +188,13 @@ def read_outputs(
     steps = width * torch.eye(query.shape[-1], dtype=query.dtype)
 
     # The query itself, and a step forth and back along each coordinate.
-    places = torch.cat([query[:, None], query[:, None] + steps, query[:, None] - steps], 1)
-    said = as_numbers(lab.run([Sweep(prompts, places, range(places.shape[1]))])[0])
+    here = query[:, None]
+    places = torch.cat([here, here + steps, here - steps], 1)
+    sweep = Sweep(prompts, places, range(places.shape[1]))
+    said = as_numbers(lab.run([sweep])[0])
     forth, back = said[:, 1:].chunk(2, dim=1)
-    return said[None, :, 0], (forth - back)[None] / (2 * width)
+    slopes = (forth - back) / (2 * width)
+    return said[None, :, 0], slopes[None]
 
 
 def _how_read(lab: Lab) -> str:
@@ -181,8 +207,11 @@ def _how_read(lab: Lab) -> str:
 def lengths(lab: Lab) -> tuple[int, ...]:
     """A few prompt lengths up to N, and 2 N where the model can read it."""
     n = task_of(lab).n_points - 1
-    shown = {int(m) for m in np.unique(np.geomspace(1, n, N_LENGTHS).round())} | {n}
-    return tuple(sorted(shown | ({2 * n} if 2 * n <= room(lab) else set())))
+    shown = {int(m) for m in np.geomspace(1, n, N_LENGTHS).round()}
+    shown.add(n)
+    if 2 * n <= room(lab):
+        shown.add(2 * n)
+    return tuple(sorted(shown))
 
 
 @measurement("lsa/algorithms")
@@ -194,54 +223,56 @@ def algorithms(lab: Lab) -> DataArray:
     "apart" is how far an algorithm is from one preconditioned step itself. "truth" is <w, x_q> and
     w, without noise; "size" is the truth's mean square (in every cell), the unit of the distances.
     """
-    task, n = task_of(lab), task_of(lab).n_points - 1
-    shown, columns = lengths(lab), []
+    task = task_of(lab)
+    n = task.n_points - 1
+    n_units = lab.n_units
+    shown = lengths(lab)
+    columns = []
     for m in shown:
+        # What the model predicts, and every algorithm's w for the same examples.
         sample = grouped_prompts(lab, m, N_CONTEXTS, "algorithms").prompts
         predictions, slopes = read_depths(lab, sample)
         query = sample.xs[:, -1]
-        n_known = n if is_stacked(lab) else min(m, n)
-        known = weights(task, (sample.xs[:, :-1], as_numbers(sample.ys)[:, :-1]), n_known, lab.seed)
-        step = known[PRECONDITIONED]
-        known |= {TRUTH: sample.parameters}
-        truth = (sample.parameters * query).sum(-1).square()
+        examples = (sample.xs[:, :-1], as_numbers(sample.ys)[:, :-1])
+        best_at = n if is_stacked(lab) else min(m, n)
+        known = weights(task, examples, best_at, lab.seed)
+        known[TRUTH] = sample.parameters
+
+        # A cell holds the three statistics of an algorithm and a depth.
         cells = []
+        step = _products(known[PRECONDITIONED], query)
         for w in known.values():
-            theirs = (w * query).sum(-1)
-            apart = (theirs - (step * query).sum(-1)).square()
-            cells.append(
-                [
-                    [
-                        by_function(part, lab.n_units)
-                        for part in (
-                            (mine - theirs).square(),
-                            torch.cosine_similarity(slope, w, dim=-1),
-                            apart,
-                        )
-                    ]
-                    for mine, slope in zip(predictions, slopes, strict=True)
-                ]
-            )
-        cells.append([[by_function(truth, lab.n_units)] * 3 for _ in predictions])
+            theirs = _products(w, query)
+            apart = by_function((theirs - step).square(), n_units)
+            of_algorithm = []
+            for mine, slope in zip(predictions, slopes, strict=True):
+                distance = by_function((mine - theirs).square(), n_units)
+                cosines = torch.cosine_similarity(slope, w, dim=-1)
+                of_algorithm.append([distance, by_function(cosines, n_units), apart])
+            cells.append(of_algorithm)
+        truth = _products(sample.parameters, query)
+        size = by_function(truth.square(), n_units)
+        cells.append([[size] * 3] * len(predictions))
         columns.append(cells)
-    names = (*known, SIZE)
     axes = {
         "M": shown,
-        "algorithm": names,
+        "algorithm": (*known, SIZE),
         "depth": tuple(range(1, len(predictions) + 1)),
         "statistic": ("distance", "cosine", "apart"),
-        "unit": tuple(range(lab.n_units)),
+        "unit": tuple(range(n_units)),
     }
-    return make_array(
-        np.array(columns),
-        axes,
-        note=f"{N_CONTEXTS} prompts of each function; float64; {_how_read(lab)}",
-    )
+    note = f"{N_CONTEXTS} prompts of each function; float64; {_how_read(lab)}"
+    return make_array(np.array(columns), axes, note=note)
+
+
+def _products(w: Weights, query: Weights) -> Float[Tensor, " batch"]:
+    return (w * query).sum(-1)
 
 
 def _with_others_examples(prompts: Prompts, size: int) -> Prompts:
     """Before each query the examples of the function that stands `size` prompts further."""
-    xs, ys = prompts.xs.roll(size, 0), prompts.ys.roll(size, 0)
+    xs = prompts.xs.roll(size, 0)
+    ys = prompts.ys.roll(size, 0)
     xs[:, -1] = prompts.xs[:, -1]
     return replace(prompts, xs=xs, ys=ys)
 
@@ -253,15 +284,23 @@ def order(lab: Lab) -> DataArray:
     "orders": their variance over orders of the examples. "prompts": over prompts. "contexts": half
     of the squared change when another function's examples stand before the same query.
     """
-    sample = grouped_prompts(lab, task_of(lab).n_points - 1, 2, "order").prompts
+    task = task_of(lab)
+    sample = grouped_prompts(lab, task.n_points - 1, 2, "order").prompts
     stream = generator(lab.seed, "lsa/order")
-    shuffled = (sample.reordered(stream) for _ in range(N_ORDERS))
-    values = torch.stack([as_numbers(lab.at_query(prompts)) for prompts in shuffled])
+
+    # The same queries after their own examples in other orders, and after another function's.
+    predictions = []
+    for _ in range(N_ORDERS):
+        shuffled = sample.reordered(stream)
+        predictions.append(as_numbers(lab.at_query(shuffled)))
+    values = torch.stack(predictions)
+    means = values.mean(0)
     others = _with_others_examples(sample, len(sample) // lab.n_units)
     swapped = as_numbers(lab.at_query(others))
-    change = (swapped - values.mean(0)).square() / 2
-    rows = (values.var(0), (values.mean(0) - values.mean()).square(), change)
+    over_orders = values.var(0)
+    over_prompts = (means - values.mean()).square()
+    over_contexts = (swapped - means).square() / 2
+    parts = (over_orders, over_prompts, over_contexts)
+    rows = [by_function(part, lab.n_units) for part in parts]
     axes = {"over": ("orders", "prompts", "contexts"), "unit": tuple(range(lab.n_units))}
-    return make_array(
-        [by_function(row, lab.n_units) for row in rows], axes, note=f"{N_ORDERS} orders; float64"
-    )
+    return make_array(rows, axes, note=f"{N_ORDERS} orders; float64")

@@ -128,7 +128,8 @@ def needs_path(facts: Facts) -> str | None:
 
 def trained_landscape(task: LinearRegression) -> theory.Landscape:
     """The loss over the task's own prompts, fixed or random covariance."""
-    n, tau2 = task.n_points - 1, task.noise_std**2
+    n = task.n_points - 1
+    tau2 = task.noise_std**2
     if task.random_covariance:
         return theory.random_landscape(task.spectrum_moments(), n, tau2)
     return theory.landscape(task.covariance_matrix, n, tau2)
@@ -159,7 +160,8 @@ def not_learned(facts: Facts) -> str | None:
     """
     if needs_theory(facts):
         return facts.not_learned()
-    r2, best = facts.r2, best_r2(facts)
+    r2 = facts.r2
+    best = best_r2(facts)
     if r2 > LEARNED_R2 * best:
         return None
     kind = "the best layer of linear attention" if _is_linear(facts) else "the best predictor"
@@ -192,7 +194,8 @@ class GroupedPrompts(NamedTuple):
 
 def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedPrompts:
     """Fresh prompts of m labelled examples and a query, in distribution but for their length."""
-    task, stream = task_of(lab), generator(lab.seed, f"lsa/{name}", m)
+    task = task_of(lab)
+    stream = generator(lab.seed, f"lsa/{name}", m)
     weights = task.draw_parameters(lab.n_units, stream, torch.float64)
     if task.random_covariance:
         assert not isinstance(task.covariance, (tuple, type(None)))

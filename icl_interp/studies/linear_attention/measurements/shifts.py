@@ -7,6 +7,8 @@ any layer of linear attention is known exactly. So measured and exact risks are 
 group, and what w happened to be drawn is no noise.
 """
 
+import contextlib
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -36,21 +38,21 @@ N_CONTEXTS = 128
 N_SHIFTED = 32  # prompts of each function for deeper models, slopes and ratios
 QUERY_FACTOR = 3.0
 INPUT_FACTORS = (1.0, 2.0, 3.0)
-# What a model does at known places it need not do between: these are drawn, by the seed of the
-# sample.
-DRAWN_FACTORS = (
-    1.3,
-    4.0,
-)  # between which scales of queries and of inputs are drawn, evenly in the logarithm
+# What a model does at known places it need not do between: scales of queries and of inputs are
+# drawn by the seed of the sample between these, evenly in the logarithm.
+DRAWN_FACTORS = (1.3, 4.0)
 N_DRAWN = 2
 LONG = 4  # M / N of the long prompts
-MODEL, ZERO, BEST, OWN, PRINTED = "model", "zero", "optimum", "own weights", "as printed"
-INSIDE, FARTHER, ISOTROPIC, DRAWN = (
-    "in distribution",
-    "query x 3",
-    "query isotropic, x 3",
-    "query from a drawn normal distribution",
-)
+MOMENTS = ("error", "truth^2", "prediction x truth")
+MODEL = "model"
+ZERO = "zero"
+BEST = "optimum"
+OWN = "own weights"
+PRINTED = "as printed"
+INSIDE = "in distribution"
+FARTHER = "query x 3"
+ISOTROPIC = "query isotropic, x 3"
+DRAWN = "query from a drawn normal distribution"
 
 
 def lengths(lab: Lab) -> tuple[int, ...]:
@@ -59,10 +61,12 @@ def lengths(lab: Lab) -> tuple[int, ...]:
     The drawn one lies between the shortest and the longest.
     """
     n = task_of(lab).n_points - 1
-    known = {m for m in (max(1, n // 4), n, LONG * n) if m <= room(lab)}
+    wanted = (max(1, n // 4), n, LONG * n)
+    known = {m for m in wanted if m <= room(lab)}
     between = [m for m in range(min(known), max(known)) if m not in known]
     if between:
-        chosen = torch.randint(len(between), (), generator=generator(lab.seed, "lsa/length"))
+        stream = generator(lab.seed, "lsa/length")
+        chosen = torch.randint(len(between), (), generator=stream)
         known.add(between[int(chosen)])
     return tuple(sorted(known))
 
@@ -70,18 +74,22 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 def drawn_factors(lab: Lab) -> tuple[float, ...]:
     """A few scales, drawn by the seed of the sample, in ascending order."""
     low, high = np.log(DRAWN_FACTORS)
-    share = torch.rand(N_DRAWN, generator=generator(lab.seed, "lsa/factors"), dtype=torch.float64)
-    return tuple(sorted(np.exp(low + (high - low) * share.numpy()).tolist()))
+    stream = generator(lab.seed, "lsa/factors")
+    share = torch.rand(N_DRAWN, generator=stream, dtype=torch.float64)
+    factors = np.exp(low + (high - low) * share.numpy())
+    return tuple(sorted(factors.tolist()))
 
 
 def drawn_queries(
     like: Float[Tensor, "batch dim"], spread: Float[Tensor, ""], lab: Lab
 ) -> Float[Tensor, "batch dim"]:
     """Queries N(0, A), with a random A whose mean variance is a drawn multiple of the usual one."""
-    draw, d = generator(lab.seed, "lsa/drawn queries"), like.shape[1]
-    root = torch.randn(d, d, generator=draw, dtype=torch.float64)
+    stream = generator(lab.seed, "lsa/drawn queries")
+    d = like.shape[1]
+    root = torch.randn(d, d, generator=stream, dtype=torch.float64)
     root *= drawn_factors(lab)[-1] * spread * (d / root.square().sum()).sqrt()
-    return torch.randn(like.shape, generator=draw, dtype=torch.float64) @ root.T
+    directions = torch.randn(like.shape, generator=stream, dtype=torch.float64)
+    return directions @ root.T
 
 
 def risks(
@@ -95,10 +103,12 @@ def risks(
 
     With `spoilt` it is as the slides print it, without the 1/M.
     """
+    factor = m if spoilt else 1
     found = []
     for w, lam in zip(groups.weights, groups.covariances, strict=True):
         terms = theory.product_risk(product, m, lam, w, tau2)
-        found.append(float(terms.best + (m if spoilt else 1) * terms.variance + terms.bias))
+        total = terms.best + factor * terms.variance + terms.bias
+        found.append(float(total))
     return np.array(found)
 
 
@@ -112,30 +122,38 @@ def risk(lab: Lab) -> DataArray:
     model, where it is one; "as printed" the optimum by the slides' formula, which has lost a 1/M;
     "zero" predicts 0.
     """
-    task, where, tau2 = task_of(lab), trained_landscape(task_of(lab)), task_of(lab).noise_std ** 2
-    who, shown = [MODEL, ZERO, BEST, PRINTED], lengths(lab)
-    try:
-        own = read_layer(lab.model).product if setting.is_stacked(lab) else None
-    except InputError:
-        own = None
-    who += [OWN] if own is not None else []
-    n_contexts = N_SHIFTED if own is None else N_CONTEXTS * lab.unit_size
+    task = task_of(lab)
+    best = trained_landscape(task).product
+    tau2 = task.noise_std**2
+    shown = lengths(lab)
+
+    # Where the model is a layer, its own risk is known, and more prompts are compared with it.
+    own = None
+    if setting.is_stacked(lab):
+        with contextlib.suppress(InputError):
+            own = read_layer(lab.model).product
+    who = [MODEL, ZERO, BEST, PRINTED]
+    n_contexts = N_SHIFTED
+    if own is not None:
+        who.append(OWN)
+        n_contexts = N_CONTEXTS * lab.unit_size
+
     values = np.empty((len(who), lab.n_units, len(shown)))
     for column, m in enumerate(shown):
         groups = grouped_prompts(lab, m, n_contexts, "risk")
+        w = groups.weights
         truth = as_numbers(groups.prompts.ys)[:, -1]
-        found = {
-            MODEL: by_function((at_query(lab, groups.prompts) - truth).square(), lab.n_units),
-            ZERO: (
-                torch.einsum("fi,fij,fj->f", groups.weights, groups.covariances, groups.weights)
-                + tau2
-            ).numpy(),
-            BEST: risks(where.product, m, groups, tau2),
-            PRINTED: risks(where.product, m, groups, tau2, spoilt=True),
-        }
+        residuals = at_query(lab, groups.prompts) - truth
+        sizes = torch.einsum("fi,fij,fj->f", w, groups.covariances, w) + tau2
+        found = [
+            by_function(residuals.square(), lab.n_units),
+            sizes.numpy(),
+            risks(best, m, groups, tau2),
+            risks(best, m, groups, tau2, spoilt=True),
+        ]
         if own is not None:
-            found[OWN] = risks(own, m, groups, tau2)
-        values[:, :, column] = [found[name] for name in who]
+            found.append(risks(own, m, groups, tau2))
+        values[:, :, column] = found
     axes = {"who": tuple(who), "unit": tuple(range(lab.n_units)), "M": shown}
     note = (
         f"{lab.n_units} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} "
@@ -165,13 +183,13 @@ def query_shift(lab: Lab) -> DataArray:
     covariance is drawn by the seed of the sample (`drawn_queries`). Labels of the query are without
     noise.
     """
-    task, n = task_of(lab), task_of(lab).n_points - 1
+    n = task_of(lab).n_points - 1
     groups = grouped_prompts(lab, n, N_SHIFTED, "shift")
     own = groups.prompts.xs[:, -1]
-    isotropic = torch.randn(
-        own.shape, generator=generator(lab.seed, "lsa/query"), dtype=torch.float64
-    )
-    spread = groups.covariances.diagonal(dim1=1, dim2=2).mean().sqrt()
+    stream = generator(lab.seed, "lsa/query")
+    isotropic = torch.randn(own.shape, generator=stream, dtype=torch.float64)
+    variances = groups.covariances.diagonal(dim1=1, dim2=2)
+    spread = variances.mean().sqrt()
     queries = {
         INSIDE: own,
         FARTHER: QUERY_FACTOR * own,
@@ -181,17 +199,16 @@ def query_shift(lab: Lab) -> DataArray:
     rows = []
     for xs in queries.values():
         prompts, truth = _with_query(groups.prompts, lab, xs)
-        predictions = at_query(lab, prompts)
-        parts = ((predictions - truth).square(), truth.square(), predictions * truth)
-        rows.append([by_function(part, lab.n_units) for part in parts])
-    axes = {
-        "arm": tuple(queries),
-        "moment": ("error", "truth^2", "prediction x truth"),
-        "unit": tuple(range(lab.n_units)),
-    }
-    return make_array(
-        rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function"
-    )
+        rows.append(_moments(lab, prompts, truth))
+    axes = {"arm": tuple(queries), "moment": MOMENTS, "unit": tuple(range(lab.n_units))}
+    return make_array(rows, axes, note=f"M = {n}; {N_SHIFTED} prompts of each function")
+
+
+def _moments(lab: Lab, prompts: Prompts, truth: Float[Tensor, " batch"]) -> list[np.ndarray]:
+    """The `MOMENTS` of predictions at the query, by function."""
+    predictions = at_query(lab, prompts)
+    parts = ((predictions - truth).square(), truth.square(), predictions * truth)
+    return [by_function(part, lab.n_units) for part in parts]
 
 
 @measurement("lsa/covariate shift", version=2)
@@ -200,24 +217,16 @@ def covariate_shift(lab: Lab) -> DataArray:
 
     c is 1, 2 and 3, and a few numbers that are drawn by the seed of the sample.
     """
-    task, n = task_of(lab), task_of(lab).n_points - 1
-    groups = grouped_prompts(lab, n, N_SHIFTED, "shift").prompts
-    noise = groups.ys - task.targets(groups.parameters, groups.xs)
+    task = task_of(lab)
+    n = task.n_points - 1
+    usual = grouped_prompts(lab, n, N_SHIFTED, "shift").prompts
+    noise = usual.ys - task.targets(usual.parameters, usual.xs)
     rows = []
     factors = (*INPUT_FACTORS, *drawn_factors(lab))
     for c in factors:
-        clean = task.targets(groups.parameters, c * groups.xs)
-        predictions = at_query(
-            lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function)
-        )
-        truth = as_numbers(clean)[:, -1]
-        parts = ((predictions - truth).square(), truth.square(), predictions * truth)
-        rows.append([by_function(part, lab.n_units) for part in parts])
-    axes = {
-        "c": factors,
-        "moment": ("error", "truth^2", "prediction x truth"),
-        "unit": tuple(range(lab.n_units)),
-    }
-    return make_array(
-        rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function"
-    )
+        xs = c * usual.xs
+        clean = task.targets(usual.parameters, xs)
+        prompts = Prompts(xs, clean + noise, usual.parameters, usual.function)
+        rows.append(_moments(lab, prompts, as_numbers(clean)[:, -1]))
+    axes = {"c": factors, "moment": MOMENTS, "unit": tuple(range(lab.n_units))}
+    return make_array(rows, axes, note=f"M = {n}; {N_SHIFTED} prompts of each function")

@@ -53,10 +53,12 @@ class Unit(NamedTuple):
     @property
     def balanced(self) -> "Unit":
         """The same predictions with |v| = |F| and w22 > 0."""
-        c = (
-            (self.v.norm() / self.f.norm().clamp_min(TINY)).sqrt() * (1 if self.v[-1] >= 0 else -1)
-        ).clamp(-1e9, 1e9)
-        return Unit(self.v / c, self.f * c) if c != 0 else self
+        sign = 1 if self.v[-1] >= 0 else -1
+        ratio = self.v.norm() / self.f.norm().clamp_min(TINY)
+        c = (ratio.sqrt() * sign).clamp(-1e9, 1e9)
+        if c == 0:
+            return self
+        return Unit(self.v / c, self.f * c)
 
     def loss(self, task: LinearRegression) -> Float[Tensor, ""]:
         """The exact population loss E(yhat - y)^2 / 2 of the layer.
@@ -67,21 +69,23 @@ class Unit(NamedTuple):
             where = trained_landscape(task)
             return where.loss(self.f[:-1], self.v[-1]) + where.label_moment / 2
         wide = len(self.v)
-        w_pv = torch.cat([self.v.new_zeros(wide - 1, wide), self.v[None]])
-        w_kq = torch.cat([self.f, self.f.new_zeros(wide, 1)], 1)
-        return theory.population_loss(
-            w_pv, w_kq, task.covariance_matrix, task.n_points - 1, task.noise_std**2
-        )
+        rows = self.v.new_zeros(wide - 1, wide)
+        column = self.f.new_zeros(wide, 1)
+        w_pv = torch.cat([rows, self.v[None]])
+        w_kq = torch.cat([self.f, column], 1)
+        n = task.n_points - 1
+        tau2 = task.noise_std**2
+        return theory.population_loss(w_pv, w_kq, task.covariance_matrix, n, tau2)
 
 
 def unit_of(layer: LayerForm) -> Unit | None:
     """The unit of a layer of one head; None for several."""
+    if len(layer.values) > 1:
+        return None
     wide = layer.values.shape[1] - 1
-    return (
-        None
-        if len(layer.values) > 1
-        else Unit(layer.values[0, :wide], layer.forms[0, :wide, : wide - 1])
-    )
+    v = layer.values[0, :wide]
+    f = layer.forms[0, :wide, : wide - 1]
+    return Unit(v, f)
 
 
 def optimum(task: LinearRegression) -> Unit:
@@ -96,12 +100,14 @@ def product(lab: Lab) -> DataArray:
 
     The other point is that of rank one.
     """
-    where = trained_landscape(task_of(lab))
-    found = {"P": read_layer(lab.model).product, "P*": where.product, "rank one": where.rank_one[0]}
-    d = range(1, task_of(lab).dim + 1)
-    return make_array(
-        torch.stack(list(found.values())).numpy(), {"matrix": tuple(found), "row": d, "column": d}
-    )
+    task = task_of(lab)
+    where = trained_landscape(task)
+    trap, _ = where.rank_one
+    layer = read_layer(lab.model)
+    matrices = torch.stack([layer.product, where.product, trap])
+    d = range(1, task.dim + 1)
+    axes = {"matrix": ("P", "P*", "rank one"), "row": d, "column": d}
+    return make_array(matrices.numpy(), axes)
 
 
 @measurement("lsa/numbers")
@@ -114,27 +120,42 @@ def numbers(lab: Lab) -> DataFrame:
     that of (v, F) from W* after scaling. "share of the identity" is tr(A)^2 / (d |A|^2), 1 for a
     multiple of the identity.
     """
-    task, layer = task_of(lab), read_layer(lab.model)
-    where, unit, best = trained_landscape(task), unit_of(layer), optimum(task)
+    task = task_of(lab)
+    layer = read_layer(lab.model)
+    where = trained_landscape(task)
     least = where.minimum + where.label_moment / 2
+
+    # Of the product, which layers of several heads have too.
     size = where.product.norm()
+    trap, _ = where.rank_one
+    to_best = (layer.product - where.product).norm()
+    to_trap = (layer.product - trap).norm()
     values = {
-        "distance": (layer.product - where.product).norm() / size,
-        "distance from rank one": (layer.product - where.rank_one[0]).norm() / size,
+        "distance": to_best / size,
+        "distance from rank one": to_trap / size,
         "excess": where.excess(layer.product, 1.0) / least,
         "outside": layer.outside,
     }
+
+    # Of the weights of one head.
+    unit = unit_of(layer)
     if unit:
-        aligned, norm = unit.balanced, (best.v.square().sum() + best.f.square().sum()).sqrt()
-        gap = (aligned.v - best.v).square().sum() + (aligned.f - best.f).square().sum()
-        v2, f2 = unit.v.square().sum(), unit.f.square().sum()
-        values |= {
-            "aligned distance": gap.sqrt() / norm,
-            "excess of all weights": unit.loss(task) / least - 1,
-            "share of v in w21": unit.v[:-1].square().sum() / v2.clamp_min(TINY),
-            "imbalance": (v2 - f2) / torch.maximum(v2, f2).clamp_min(TINY),
-        }
+        best = optimum(task)
+        aligned = unit.balanced
+        gap = _square_sum(aligned.v - best.v) + _square_sum(aligned.f - best.f)
+        norm = (_square_sum(best.v) + _square_sum(best.f)).sqrt()
+        v2 = _square_sum(unit.v)
+        f2 = _square_sum(unit.f)
+        larger = torch.maximum(v2, f2)
+        values["aligned distance"] = gap.sqrt() / norm
+        values["excess of all weights"] = unit.loss(task) / least - 1
+        values["share of v in w21"] = _square_sum(unit.v[:-1]) / v2.clamp_min(TINY)
+        values["imbalance"] = (v2 - f2) / larger.clamp_min(TINY)
     return table_of_numbers(values, note="exact, from the weights")
+
+
+def _square_sum(weights: Tensor) -> Tensor:
+    return weights.square().sum()
 
 
 def share_of_identity(matrix: Float[Tensor, "d d"]) -> float:
@@ -143,7 +164,9 @@ def share_of_identity(matrix: Float[Tensor, "d d"]) -> float:
     >>> share_of_identity(3 * torch.eye(4)), share_of_identity(torch.diag(torch.tensor([1.0, 0.0])))
     (1.0, 0.5)
     """
-    return float(matrix.trace().square() / (len(matrix) * matrix.square().sum()).clamp_min(TINY))
+    most = len(matrix) * _square_sum(matrix)
+    share = matrix.trace().square() / most.clamp_min(TINY)
+    return float(share)
 
 
 # ---- along the way -------------------------------------------------------------------------------
@@ -168,8 +191,10 @@ def pl_rate(
     if covariance is None:
         return 2 * where.curvature.min() * gained / where.slope.norm()
     inverse = torch.linalg.inv(covariance)
-    floor = gained / (len(covariance) ** 0.5 * torch.linalg.matrix_norm(covariance, 2) ** 2)
-    return 2 * floor / ((where.product @ inverse).trace() * inverse.trace())
+    largest = torch.linalg.matrix_norm(covariance, 2)
+    floor = gained / (len(covariance) ** 0.5 * largest**2)  # of u^2
+    traces = (where.product @ inverse).trace() * inverse.trace()
+    return 2 * floor / traces
 
 
 def _squared_gradient(unit: Unit, task: LinearRegression) -> tuple[Tensor, Tensor]:
@@ -177,10 +202,8 @@ def _squared_gradient(unit: Unit, task: LinearRegression) -> tuple[Tensor, Tenso
     free = Unit(*(part.detach().clone().requires_grad_(True) for part in unit))
     with torch.enable_grad():
         loss = free.loss(task)
-        grads = torch.autograd.grad(loss, tuple(free))
-    return loss.detach(), sum(
-        (g.square().sum() for g in grads), torch.zeros((), dtype=torch.float64)
-    )
+        of_v, of_f = torch.autograd.grad(loss, tuple(free))
+    return loss.detach(), _square_sum(of_v) + _square_sum(of_f)
 
 
 def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
@@ -188,12 +211,19 @@ def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
 
     Gradient flow on the factors conserves it, for any loss.
     """
-    attn = model.blocks[0].attn
-    q, k = (
-        torch.cat([getattr(attn, f"W_{x}")[0], getattr(attn, f"b_{x}")[:1]]).detach().double()
-        for x in ("Q", "K")
-    )
+    attention = model.blocks[0].attn
+    q = torch.cat([attention.W_Q[0], attention.b_Q[:1]]).detach().double()
+    k = torch.cat([attention.W_K[0], attention.b_K[:1]]).detach().double()
     return q.T @ q - k.T @ k
+
+
+def _factor_size(model: HookedTransformer) -> float:
+    """|A_Q|^2 + |A_K|^2 of the first head."""
+    attention = model.blocks[0].attn
+    size = torch.zeros((), dtype=torch.float64)
+    for factor in (attention.W_Q, attention.W_K, attention.b_Q, attention.b_K):
+        size = size + _square_sum(factor[0].detach().double())
+    return float(size)
 
 
 @measurement("lsa/path")
@@ -206,48 +236,43 @@ def path(lab: Lab) -> DataArray:
     factors" is how far A_Q^T A_Q - A_K^T A_K has moved from the first snapshot, relative to
     |A_Q|^2 + |A_K|^2 now.
     """
-    task, where = task_of(lab), trained_landscape(task_of(lab))
+    task = task_of(lab)
+    where = trained_landscape(task)
     covariance = None if task.random_covariance else task.covariance_matrix
-    least, models = where.minimum + where.label_moment / 2, dict(lab.snapshots)
+    of_zero = where.label_moment / 2  # the loss of predicting 0
+    least = where.minimum + of_zero
+    models = dict(lab.snapshots)
     values = np.full((len(QUANTITIES), len(models)), np.nan)
     start = None
     for column, model in enumerate(models.values()):
         layer = read_layer(model)
-        unit = unit_of(layer)
+        distance = (layer.product - where.product).norm() / where.product.norm()
         balance = _factor_balance(model)
-        start = balance if start is None else start
-        attn = model.blocks[0].attn
-        size = float(
-            sum(
-                getattr(attn, name)[0].detach().double().square().sum()
-                for name in ("W_Q", "W_K", "b_Q", "b_K")
-            )
-        )
+        if start is None:
+            start = balance
+        moved = float((balance - start).norm())
         row = {
-            "|P - P*| / |P*|": float((layer.product - where.product).norm() / where.product.norm()),
-            "drift of factors": float((balance - start).norm()) / max(size, TINY),
+            "|P - P*| / |P*|": float(distance),
+            "drift of factors": moved / max(_factor_size(model), TINY),
             "outside": layer.outside,
         }
+
+        # What is known of a single head; the rest stays NaN.
+        unit = unit_of(layer)
         if unit:
-            loss, grad2 = _squared_gradient(unit, task)
-            # Sums of squares where they are known: the difference of losses is rounding once it is
-            # small.
+            loss, squared_gradient = _squared_gradient(unit, task)
             excess = loss - least
-            row |= {
-                "excess": float(excess),
-                "squared gradient": float(grad2),
-                "PL bound": float(
-                    pl_rate(where, covariance, where.label_moment / 2 - loss) * excess
-                ),
-                "|v|^2": float(unit.v.square().sum()),
-                "|F|^2": float(unit.f.square().sum()),
-            }
+            bound = pl_rate(where, covariance, of_zero - loss) * excess
+            row["excess"] = float(excess)
+            row["squared gradient"] = float(squared_gradient)
+            row["PL bound"] = float(bound)
+            row["|v|^2"] = float(_square_sum(unit.v))
+            row["|F|^2"] = float(_square_sum(unit.f))
         for name, value in row.items():
             values[QUANTITIES.index(name), column] = value
     axes = {"quantity": QUANTITIES, "step": tuple(models)}
-    return make_curve(
-        values, axes, note="exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2"
-    )
+    note = "exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2"
+    return make_curve(values, axes, note=note)
 
 
 @measurement("lsa/maps", version=2)
@@ -262,15 +287,13 @@ def maps(lab: Lab) -> DataArray:
     sum stays where heads are split, cancel, or write nothing, and the coordinates of tokens are
     those of the task.
     """
-    layer, d = read_layer(lab.model), task_of(lab).dim
-    both = torch.einsum("hi,hjk->ijk", layer.values[:, : d + 1], layer.forms[:, :d, :d])
+    layer = read_layer(lab.model)
+    d = task_of(lab).dim
+    values = layer.values[:, : d + 1]
+    forms = layer.forms[:, :d, :d]
+    both = torch.einsum("hi,hjk->ijk", values, forms)
     of_label = both[d]
-    shares = [
-        share_of_identity(of_label),
-        float(of_label.square().sum() / both.square().sum().clamp_min(TINY)),
-    ]
-    return make_array(
-        shares,
-        {"map": ("W_K^T W_Q", "W_P W_V")},
-        note="tr(A)^2 / (d |A|^2), in coordinates of tokens",
-    )
+    in_label = _square_sum(of_label) / _square_sum(both).clamp_min(TINY)
+    shares = [share_of_identity(of_label), float(in_label)]
+    axes = {"map": ("W_K^T W_Q", "W_P W_V")}
+    return make_array(shares, axes, note="tr(A)^2 / (d |A|^2), in coordinates of tokens")

@@ -47,23 +47,19 @@ ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
 # What is averaged, with a kernel of the family and with any kernel.
 ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
 
+SHARE_REPLACED = Condition(
+    "share",
+    "share of heads that matter that an average of labels replaces",
+    at_least(SHARE, most=1.0),
+    at_most(NO_SHARE, least=0.0),
+    unit="share",
+)
+ANY_HEADS = Precondition(
+    "heads", at_least(1), "No head is sure to matter at the query, so there is nothing to replace."
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "share",
-            "share of heads that matter that an average of labels replaces",
-            at_least(SHARE, most=1.0),
-            at_most(NO_SHARE, least=0.0),
-            unit="share",
-        ),
-    ),
-    (
-        Precondition(
-            "heads",
-            at_least(1),
-            "No head is sure to matter at the query, so there is nothing to replace.",
-        ),
-    ),
+    (SHARE_REPLACED,),
+    (ANY_HEADS,),
     terms="A head matters at the query if replacing its output by its mean moves the prediction "
     f"by {relevance.MOVES:g} standard deviations of the true values, and does not matter if that "
     f"is at most {relevance.STILL:g}. Its replacement is an average of the labels with weights "
@@ -79,14 +75,16 @@ def matters(result: DataArray, level: float) -> dict[str, Effect]:
 
     The change is that with the head's mean in its place.
     """
+
+    def log_size(mean: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(mean, relevance.SMALLEST)) / 2
+
     moved = result.sel({"stand-in": NOTHING}).values.T
-    value, low, high = simultaneous(
-        lambda mean: np.log(np.maximum(mean, relevance.SMALLEST)) / 2, moved, level=level
-    )
-    ends = zip(
-        result.indexes["head"], *(np.exp(part).tolist() for part in (value, low, high)), strict=True
-    )
-    return {name: Effect(v, a, b, False) for name, v, a, b in ends}
+    value, low, high = map(np.exp, simultaneous(log_size, moved, level=level))
+    found = {}
+    for i, name in enumerate(result.indexes["head"]):
+        found[name] = Effect(float(value[i]), float(low[i]), float(high[i]), False)
+    return found
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,9 @@ class Part:
     @property
     def least(self) -> float:
         """By the better of the kernels that were tried."""
-        return self.value if math.isnan(self.any_value) else min(self.value, self.any_value)
+        if math.isnan(self.any_value):
+            return self.value
+        return min(self.value, self.any_value)
 
     @property
     def shown(self) -> tuple[float, float, float]:
@@ -123,13 +123,21 @@ class Part:
         """Replaced where one kernel does what the head does; not where none does, not even any."""
         if math.isnan(self.value):
             return Standing("out", relevance.OUT)
-        tried = not math.isnan(self.any_value)
-        replaced = self.high <= REPLACED or (
-            tried and surely_told(self.any_high, n_examples) <= REPLACED
-        )
-        neither = tried and min(self.low, surely_missed(self.any_low, n_examples)) >= MISSED
-        ways: set[Outcome] = {"yes"} if replaced else {"no"} if neither else {"yes", "no"}
-        return Standing("yes" if replaced or self.least <= REPLACED else "no", frozenset(ways))
+        # By the kernel of the family alone, then by any kernel where that was tried.
+        replaced = self.high <= REPLACED
+        neither = False
+        if not math.isnan(self.any_value):
+            most = surely_told(self.any_high, n_examples)
+            least = surely_missed(self.any_low, n_examples)
+            replaced = replaced or most <= REPLACED
+            neither = min(self.low, least) >= MISSED
+        ways: set[Outcome] = {"yes", "no"}
+        if replaced:
+            ways = {"yes"}
+        elif neither:
+            ways = {"no"}
+        likely = replaced or self.least <= REPLACED
+        return Standing("yes" if likely else "no", frozenset(ways))
 
 
 def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
@@ -143,32 +151,36 @@ def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
         level: of confidence.
     """
     names = list(result.indexes["head"])
-    tried = [
-        (name, arm)
-        for arm in ARMS[what]
-        for name in names
-        if _numbers(result, name, arm) is not None
-    ]
+    fitted, _ = ARMS[what]
+    tried = []
+    left = []
+    all_of_it = []
+    for arm in ARMS[what]:
+        for name in names:
+            numbers = _numbers(result, name, arm)
+            if numbers is not None:
+                tried.append((name, arm))
+                left.append(numbers)
+                all_of_it.append(result.sel({"head": name, "stand-in": NOTHING}).values)
     found = {name: Part() for name in names}
     if not tried:
         return found
-    left = np.stack([result.sel({"head": name, "stand-in": arm}).values for name, arm in tried], 1)
-    all_of_it = np.stack(
-        [result.sel({"head": name, "stand-in": NOTHING}).values for name, _ in tried], 1
-    )
-    tiny = np.finfo(float).tiny
+
     # Rounding errors, where a kernel does all that the head does, have no size that an interval
     # could tell.
-    parts = simultaneous(
-        lambda a, b: np.log(a / (b + tiny) + ROUNDING), left, all_of_it, level=level
-    )
-    for (name, arm), *ends in zip(tried, *(np.exp(part).tolist() for part in parts), strict=True):
-        keys = (
-            ("value", "low", "high")
-            if arm == ARMS[what][0]
-            else ("any_value", "any_low", "any_high")
-        )
-        found[name] = replace(found[name], **dict(zip(keys, ends, strict=True)))
+    tiny = np.finfo(float).tiny
+
+    def log_share(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.log(a / (b + tiny) + ROUNDING)
+
+    logs = simultaneous(log_share, np.stack(left, 1), np.stack(all_of_it, 1), level=level)
+    values, lows, highs = (np.exp(part).tolist() for part in logs)
+    for i, (name, arm) in enumerate(tried):
+        part = found[name]
+        if arm == fitted:
+            found[name] = replace(part, value=values[i], low=lows[i], high=highs[i])
+        else:
+            found[name] = replace(part, any_value=values[i], any_low=lows[i], any_high=highs[i])
     return found
 
 
@@ -184,30 +196,34 @@ def untold(result: DataArray, name: str, n_examples: int) -> float:
 
     NaN where that was not tried, or where there is no spread.
     """
-    spread, rest = (_numbers(result, name, row) for row in (SPREAD, UNTOLD))
+    spread = _numbers(result, name, SPREAD)
+    rest = _numbers(result, name, UNTOLD)
     if spread is None or rest is None or not spread.mean() > 0:
         return math.nan
-    share = surely_missed(float(rest.mean() / spread.mean()), n_examples)
-    return min(
-        1.0, share
-    )  # of a head that inputs tell nothing about, a sample may give a little more
+    changed = float(rest.mean() / spread.mean())
+    share = surely_missed(changed, n_examples)
+    # Of a head that inputs tell nothing about, a sample may give a little more than 1.
+    return min(1.0, share)
 
 
 def standings(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
     """How each head counts, whether it matters or not; heads that were not tried count as none."""
-    return {name: part.standing(n_examples) for name, part in missed(result, what, level).items()}
+    parts = missed(result, what, level)
+    return {name: part.standing(n_examples) for name, part in parts.items()}
 
 
 def counting(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
     """The standings of heads where those that do not matter at the query do not count."""
-    effects, found = matters(result, level), standings(result, what, level, n_examples)
-    return {name: one.among(effects[name]) for name, one in found.items()}
+    effects = matters(result, level)
+    found = standings(result, what, level, n_examples)
+    return {name: standing.among(effects[name]) for name, standing in found.items()}
 
 
 def _share(what: str, result: DataArray, facts: Facts) -> Estimate:
     """The share of the heads that matter which an average of labels, or of values, replaces."""
+    n_examples = facts.n_points - 1
     return relevance.share_of_heads(
-        "share of heads", lambda level: counting(result, what, level, facts.n_points - 1)
+        "share of heads", lambda level: counting(result, what, level, n_examples)
     )
 
 
@@ -234,18 +250,19 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """What the average misses in the worst head, and what its log weights depend on."""
     result = results[smoother]
     rows = details(result, facts.n_points - 1)
-    missed_most = max((row["labels: least missed"] for row in rows if row["counts"]), default=None)
+    counted = [row["labels: least missed"] for row in rows if row["counts"]]
+    by_values = _share("values", result, facts)
     return Remarks(
         scope="these weights, the last query of prompts in distribution, heads that matter there, "
         "one head at a time",
         caveat=caveat(rows),
         causal={
             "intervention": "replace a head's output at the last query by an average of the labels",
-            "effect": math.nan if missed_most is None else missed_most,
+            "effect": max(counted, default=math.nan),
             "unit": "share of what the head does to the prediction, mean square; the worst head",
-            "the head's own values with the smoother's weights: share of heads replaced": _share(
-                "values", result, facts
-            ).value,
+            "the head's own values with the smoother's weights: share of heads replaced": (
+                by_values.value
+            ),
         },
         details=rows,
     )
@@ -263,13 +280,17 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
     heads = [row for row in rows if row["counts"]]
     if not heads:
         return ""
-    worst, n = max(heads, key=lambda row: row["labels: least missed"]), len(heads)
+    worst = max(heads, key=lambda row: row["labels: least missed"])
+    n = len(heads)
     if _replaced(heads, "labels") == n:
+        head = worst["head"]
+        least = percent(worst["labels: least missed"])
         return (
-            f"For head {worst['head']}{', the worst,' * (n > 1)} it misses "
-            f"{percent(worst['labels: least missed'])} % of what the head does to the prediction "
+            f"For head {head}{', the worst,' * (n > 1)} it misses "
+            f"{least} % of what the head does to the prediction "
             f"(mean square; at most {100 * REPLACED:g} % counts as replaced)."
         )
+    # Why it is not replaced: by what its log weights depend on.
     share = worst["log weights: share that redraws change"]
     if math.isnan(share):
         return (
@@ -290,7 +311,7 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
 def details(result: DataArray, n_examples: int) -> tuple[dict[str, Any], ...]:
     """A row a head, or heads that count as one."""
     effects = matters(result, relevance.USUAL)
-    arms = {what: missed(result, what, relevance.USUAL) for what in ARMS}
+    by_arm = {what: missed(result, what, relevance.USUAL) for what in ARMS}
     rows = []
     for name, effect in effects.items():
         row = {
@@ -299,20 +320,15 @@ def details(result: DataArray, n_examples: int) -> tuple[dict[str, Any], ...]:
             "counts": effect.matters,
             "moves the prediction by": effect.value,
         }
-        for what, found in arms.items():
-            part = found[name]
-            row |= {
-                f"{what}: missed": part.value,
-                f"{what}: low": part.low,
-                f"{what}: high": part.high,
-            }
-            row |= {
-                f"{what}: missed by any kernel": part.any_value,
-                f"{what}: least missed": part.least,
-            }
-        rows.append(
-            {**row, "log weights: share that redraws change": untold(result, name, n_examples)}
-        )
+        for what, parts in by_arm.items():
+            part = parts[name]
+            row[f"{what}: missed"] = part.value
+            row[f"{what}: low"] = part.low
+            row[f"{what}: high"] = part.high
+            row[f"{what}: missed by any kernel"] = part.any_value
+            row[f"{what}: least missed"] = part.least
+        row["log weights: share that redraws change"] = untold(result, name, n_examples)
+        rows.append(row)
     return tuple(rows)
 
 

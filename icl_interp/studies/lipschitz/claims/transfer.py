@@ -71,16 +71,16 @@ def _condition(quantity: str) -> Condition:
     )
 
 
+QUANTITIES = (*map(key, ELSEWHERE), *DRAWN)
+AT_HOME = Precondition(
+    HOME,
+    at_most(AS_THEORY, least=1.0),
+    "Already at its own L the model's error is a factor of {value:.2g} off that of the "
+    f"best window (at most {AS_THEORY:g} allowed).",
+)
 CRITERION = Criterion(
-    tuple(map(_condition, (*map(key, ELSEWHERE), *DRAWN))),
-    (
-        Precondition(
-            HOME,
-            at_most(AS_THEORY, least=1.0),
-            "Already at its own L the model's error is a factor of {value:.2g} off that of the "
-            f"best window (at most {AS_THEORY:g} allowed).",
-        ),
-    ),
+    tuple(map(_condition, QUANTITIES)),
+    (AT_HOME,),
     terms="The best window is the one that theory gives for the L of training. Errors are mean "
     "squares on the same prompts of another L. The number is the larger one over the smaller.",
 )
@@ -88,13 +88,14 @@ CRITERION = Criterion(
 
 def ratio(result: DataArray, factor: float, who: str, over: str) -> Interval:
     """Mean squared error of one over that of another at L' = factor L, on the same prompts."""
+
+    def quotient(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        return np.maximum(mine, TINY) / np.maximum(theirs, TINY)
+
     here = result.sel({"L' / L": factor})
-    return bootstrap(
-        lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY),
-        here.sel(who=who).values,
-        here.sel(who=over).values,
-        positive=True,
-    )
+    mine = here.sel(who=who).values
+    theirs = here.sel(who=over).values
+    return bootstrap(quotient, mine, theirs, positive=True)
 
 
 def either_way(interval: Interval) -> Interval:
@@ -105,13 +106,17 @@ def either_way(interval: Interval) -> Interval:
 
     def turned(ends: Region) -> Region:
         low, high = ends
-        least = 1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))
-        return least, max(high, 1 / low)
+        most = max(high, 1 / low)
+        if low <= 1 <= high:
+            return 1.0, most
+        return min(_off(low), _off(high)), most
 
-    value = max(interval.value, 1 / interval.value)
+    value = _off(interval.value)
+    low, high = turned((interval.low, interval.high))
     return Interval(
         value,
-        *turned((interval.low, interval.high)),
+        low,
+        high,
         se=interval.se / interval.value * value,
         tails=tuple(map(turned, interval.tails)),
         positive=True,
@@ -121,9 +126,11 @@ def either_way(interval: Interval) -> Interval:
 
 def factors(result: DataArray) -> dict[str, Interval]:
     """The model's error over that of theory's window for L, either way, at every L'."""
-    return {
-        key(factor): either_way(ratio(result, factor, MODEL, TRAINED)) for factor in tested(result)
-    }
+    found = {}
+    for factor in tested(result):
+        times = ratio(result, factor, MODEL, TRAINED)
+        found[key(factor)] = either_way(times)
+    return found
 
 
 def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
@@ -137,19 +144,21 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     rows = details(result, results[exact])
     worst = max(rows, key=lambda row: _off(row["model / window for L"]))
     place = worst["tested at"]
-    scaled = ratio(result, worst["L' / L"], RESCALED, TRAINED)
-    if _off(worst["model / window for L"]) >= OTHERWISE:
+    factor = worst["L' / L"]
+    times = worst["model / window for L"]
+    scaled = ratio(result, factor, RESCALED, TRAINED)
+    if _off(times) >= OTHERWISE:
         caveat = (
             f"At {place}, with labels rescaled to training size, it is {scaled.value:.3g} times, "
             f"{_cause(scaled)}"
         )
     else:
         caveat = (
-            f"It is farthest off at {place}, {worst['model / window for L']:.3g} times, and "
+            f"It is farthest off at {place}, {times:.3g} times, and "
             f"{worst['model pays']:.3g} times the least error that is possible there."
         )
     return Remarks(
-        estimate=found[key(worst["L' / L"])],
+        estimate=found[key(factor)],
         scope="these weights, this task's n, d and noise; four L' on a grid and two drawn from L "
         "/ 10 to 10 L; errors against f(x_q) without noise",
         caveat=caveat,
@@ -180,26 +189,28 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
     """A row for each L': what the model and theory's windows pay there."""
     rows = []
     for factor in tested(result):
+        place = f"{factor:g} L"
+        if factor not in FACTORS:
+            place += " (drawn)"
         paid = ratio(result, factor, MODEL, BEST)
+        window = ratio(result, factor, TRAINED, BEST)
+        model = ratio(result, factor, MODEL, TRAINED)
+        rescaled = ratio(result, factor, RESCALED, TRAINED)
         theory = known.sel({"L' / L": factor})
-        rows.append(
-            {
-                "tested at": f"{factor:g} L" + " (drawn)" * (factor not in FACTORS),
-                "L' / L": factor,
-                "model pays": paid.value,
-                "low": paid.low,
-                "high": paid.high,
-                "theory": float(theory.sel(number="ratio")),
-                "window for L, same prompts": ratio(result, factor, TRAINED, BEST).value,
-                "model / window for L": ratio(result, factor, MODEL, TRAINED).value,
-                "model, labels rescaled / window for L": ratio(
-                    result, factor, RESCALED, TRAINED
-                ).value,
-                "printed bound / least risk": float(
-                    theory.sel(number="printed bound / least risk")
-                ),
-            }
-        )
+        bound = theory.sel(number="printed bound / least risk")
+        row = {
+            "tested at": place,
+            "L' / L": factor,
+            "model pays": paid.value,
+            "low": paid.low,
+            "high": paid.high,
+            "theory": float(theory.sel(number="ratio")),
+            "window for L, same prompts": window.value,
+            "model / window for L": model.value,
+            "model, labels rescaled / window for L": rescaled.value,
+            "printed bound / least risk": float(bound),
+        }
+        rows.append(row)
     return tuple(rows)
 
 

@@ -12,6 +12,7 @@ that kind, trained by their recipe, and its own window has to be the best one, w
 claim on the optimal window asks.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,54 +64,47 @@ SEEDS = 4  # that have a run in every cell
 SMALLEST = 1e-3  # windows below this, or pointing away from the query, count as this
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
+WITH_L = Condition(
+    "L",
+    "slope of the window with the Lipschitz constant, over that of theory",
+    at_least(ADAPTS),
+    at_most(FIXED),
+)
+WITH_NOISE = Condition(
+    "noise",
+    "slope of the window with the label noise, over that of theory",
+    at_least(ADAPTS),
+    at_most(FIXED),
+)
+FACTOR = Condition(
+    "factor",
+    "factor between the learned and the best windows, root mean square over the runs",
+    at_most(NEAR, least=1.0),
+    at_least(FAR),
+    scale="log",
+)
+OWN = Condition(
+    "own",
+    "factor between this model's window and the best one",
+    at_most(CLOSE, least=1.0),
+    at_least(OFF),
+    scale="log",
+    denied="This model's window is not the best one for its Lipschitz constant and label noise.",
+)
+OF_THIS_KIND = Precondition(
+    "kind",
+    (0, 0),
+    "The runs that could decide this were trained otherwise: {value:.0f} settings of this "
+    "model's run differ.",
+)
+ENOUGH_SEEDS = Precondition(
+    "seeds",
+    at_least(SEEDS),
+    f"Only {{value:.0f}} seeds of this kind have a run at every L and noise ({SEEDS} needed).",
+)
 CRITERION = Criterion(
-    (
-        Condition(
-            "L",
-            "slope of the window with the Lipschitz constant, over that of theory",
-            at_least(ADAPTS),
-            at_most(FIXED),
-        ),
-        Condition(
-            "noise",
-            "slope of the window with the label noise, over that of theory",
-            at_least(ADAPTS),
-            at_most(FIXED),
-        ),
-        Condition(
-            "factor",
-            "factor between the learned and the best windows, root mean square over the runs",
-            at_most(NEAR, least=1.0),
-            at_least(FAR),
-            scale="log",
-        ),
-        Condition(
-            "own",
-            "factor between this model's window and the best one",
-            at_most(CLOSE, least=1.0),
-            at_least(OFF),
-            scale="log",
-            denied="This model's window is not the best one for its Lipschitz constant and label "
-            "noise.",
-        ),
-    ),
-    (
-        Precondition(
-            "kind",
-            (0, 0),
-            "The runs that could decide this were trained otherwise: {value:.0f} settings of this "
-            "model's run differ.",
-        ),
-        Precondition(
-            "seeds",
-            at_least(SEEDS),
-            f"Only {{value:.0f}} seeds of this kind have a run at every L and noise ({SEEDS} "
-            "needed).",
-        ),
-        LEARNED_ENOUGH,
-        IS_KERNEL,
-        *TIED,
-    ),
+    (WITH_L, WITH_NOISE, FACTOR, OWN),
+    (OF_THIS_KIND, ENOUGH_SEEDS, LEARNED_ENOUGH, IS_KERNEL, *TIED),
     terms="Slopes are of log w on log L and on log sigma, over runs of this kind. The best window "
     "w* of this model is any whose loss is within 1 % of the least, as in "
     "`lipschitz.optimal_window`.",
@@ -121,19 +115,32 @@ Grid = Float[np.ndarray, "seed noise lipschitz"]
 
 def grids(table: DataFrame) -> tuple[Grid, Grid, np.ndarray, np.ndarray]:
     """log w and log w* of the seeds with a run in every cell, the noises and the L."""
-    runs = [row for row in rows_in(table) if row["run"] != THIS]
-    noises = np.unique([float(row["noise"]) for row in runs])
-    lipschitz = np.unique([float(row["L"]) for row in runs])
+    all_noises: set[float] = set()
+    all_lipschitz: set[float] = set()
     by_seed: dict[Any, dict[tuple[float, float], tuple[float, float]]] = {}
-    for row in runs:
-        cells = by_seed.setdefault(row["seed"], {})
-        cells[row["noise"], row["L"]] = (row["w"], row["best"])
+    for row in rows_in(table):
+        if row["run"] == THIS:
+            continue
+        noise = float(row["noise"])
+        size = float(row["L"])
+        seed = row["seed"]
+        all_noises.add(noise)
+        all_lipschitz.add(size)
+        cells = by_seed.setdefault(seed, {})
+        cells[noise, size] = (row["w"], row["best"])
+    noises = np.array(sorted(all_noises))
+    lipschitz = np.array(sorted(all_lipschitz))
+
+    # Seeds with a run in every cell, by noise and L.
+    grid = list(itertools.product(noises, lipschitz))
     found = []
-    for _, cells in sorted(by_seed.items()):
-        if len(cells) == len(noises) * len(lipschitz):
-            found.append([[cells[s, value] for value in lipschitz] for s in noises])
+    for seed in sorted(by_seed):
+        cells = by_seed[seed]
+        if len(cells) == len(grid):
+            found.append([cells[cell] for cell in grid])
     shape = (len(found), len(noises), len(lipschitz), 2)
-    values = np.log(np.maximum(np.reshape(found, shape), SMALLEST))
+    windows = np.reshape(found, shape)
+    values = np.log(np.maximum(windows, SMALLEST))
     return values[..., 0], values[..., 1], noises, lipschitz
 
 
@@ -157,10 +164,11 @@ def numbers(table: DataFrame) -> dict[str, Float[np.ndarray, " seed"]]:
     def along_noise(values: Grid) -> Float[np.ndarray, " seed"]:
         return slope(np.log(noises), values.transpose(0, 2, 1)).mean(1)
 
+    squares = (own - best) ** 2
     return {
         "L": along_l(own) / along_l(best),
         "noise": along_noise(own) / along_noise(best),
-        "factor": np.exp(np.sqrt(((own - best) ** 2).mean((1, 2)))),
+        "factor": np.exp(np.sqrt(squares.mean((1, 2)))),
     }
 
 
@@ -172,25 +180,30 @@ def over_seeds(values: Float[np.ndarray, " seed"]) -> Interval:
     if not n:
         return UNKNOWN
     mean = float(values.mean())
-    se = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    if n == 1:
+        return Interval(mean, math.nan, math.nan, se=math.nan, tails=((math.nan, math.nan),))
+    se = float(values.std(ddof=1)) / math.sqrt(n)
     tails = []
-    for k in range(1, N_TAILS + 1 if n > 1 else 2):
-        half = float(stdtrit(n - 1, 1 - 0.025 / k)) * se if n > 1 else math.nan
+    for k in range(1, N_TAILS + 1):
+        half = float(stdtrit(n - 1, 1 - 0.025 / k)) * se
         tails.append((mean - half, mean + half))
-    return Interval(mean, *tails[0], se=se, tails=tuple(tails))
+    low, high = tails[0]
+    return Interval(mean, low, high, se=se, tails=tuple(tails))
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """How windows of this kind of training follow L and the noise, and this model's own window."""
-    found = numbers(results[family])
+    by_seed = numbers(results[family])
     kind = rows_in(results[kind_of_training])
-    return {
+    found: dict[str, Found] = {
         "kind": sum(row["differs"] for row in kind),
-        "seeds": len(found["L"]),
+        "seeds": len(by_seed["L"]),
         "own": factor_of(results, results, facts),
         **gates(results, facts),
-        **{name: over_seeds(values) for name, values in found.items()},
     }
+    for name, values in by_seed.items():
+        found[name] = over_seeds(values)
+    return found
 
 
 def of_control(results: Results, facts: Facts) -> dict[str, Found]:
@@ -204,15 +217,16 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     table = results[family]
     decided = CRITERION.decide(found).condition
     if decided and decided.quantity == "own":
-        caveat = (
-            "Over the runs windows differ from the best ones by a factor of "
-            f"{found['factor'].value:.3g}."
-        )
+        factor = found["factor"].value
+        caveat = f"Over the runs windows differ from the best ones by a factor of {factor:.3g}."
     else:
+        noise = found["noise"].value
         mine = next(row for row in rows_in(table) if row["run"] == THIS)
+        w = mine["w"]
+        best = mine["best"]
         caveat = (
-            f"The slope with the noise is {found['noise'].value:.3g} of theory's; this model's own "
-            f"window is {mine['w'] / mine['best']:.3g} times the best one."
+            f"The slope with the noise is {noise:.3g} of theory's; this model's own "
+            f"window is {w / best:.3g} times the best one."
         )
     return Remarks(
         scope=f"F_L^+, n = 100, d = 3, L from 0.3 to 10, sigma from 0.3 to 3. {whose(kind)}",
@@ -227,11 +241,17 @@ def differing(kind: Sequence[Mapping[str, Any]]) -> str:
     other = [row for row in kind if row["differs"]]
     if not other:
         return ""
-    named = ", ".join(
-        f"{row['setting']} ({row['this model']}; theirs {row['the runs']})" for row in other[:3]
-    )
+    named = []
+    for row in other[:3]:
+        mine = row["this model"]
+        theirs = row["the runs"]
+        named.append(f"{row['setting']} ({mine}; theirs {theirs})")
+    listed = ", ".join(named)
+    text = f"It differs in {listed}"
     more = len(other) - 3
-    return f"It differs in {named}{f' and {more} more' if more > 0 else ''}."
+    if more > 0:
+        text += f" and {more} more"
+    return f"{text}."
 
 
 def whose(kind: Sequence[Mapping[str, Any]]) -> str:
@@ -250,31 +270,31 @@ def details(table: DataFrame) -> tuple[dict[str, Any], ...]:
     The summary holds the mean windows at each L and noise, and how many steps go the right way.
     """
     columns = ("run", "numbers", "L", "noise", "seed", "w", "best", "fit", "weights")
-    runs = tuple({key: row[key] for key in columns} for row in rows_in(table))
+    runs = []
+    for row in rows_in(table):
+        runs.append({key: row[key] for key in columns})
     own, best, noises, lipschitz = grids(table)
     if not len(own):
-        return runs
+        return tuple(runs)
     # Steps to the next L should narrow the window, and steps to the next noise should widen it.
     along_l = np.diff(own, axis=2) > 0
     along_noise = np.diff(own, axis=1) < 0
-    rows: list[dict[str, Any]] = [
-        {
-            "steps to the next L or noise": along_l.size + along_noise.size,
-            "the right way": int(along_l.sum() + along_noise.sum()),
-        }
-    ]
+    summary = {
+        "steps to the next L or noise": along_l.size + along_noise.size,
+        "the right way": int(along_l.sum() + along_noise.sum()),
+    }
+    rows: list[dict[str, Any]] = [summary]
     typical = np.exp(own.mean(0))
     wanted = np.exp(best.mean(0))
     for i, noise in enumerate(noises):
         for j, at in enumerate(lipschitz):
-            rows.append(
-                {
-                    "L": float(at),
-                    "noise": float(noise),
-                    "geometric mean of w (larger: narrower)": float(typical[i, j]),
-                    "best": float(wanted[i, j]),
-                }
-            )
+            cell = {
+                "L": float(at),
+                "noise": float(noise),
+                "geometric mean of w (larger: narrower)": float(typical[i, j]),
+                "best": float(wanted[i, j]),
+            }
+            rows.append(cell)
     return (*rows, *runs)
 
 

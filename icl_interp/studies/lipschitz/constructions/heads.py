@@ -24,16 +24,16 @@ from icl_interp.studies.lipschitz.measurements.transfer_errors import best_windo
 from icl_interp.tasks.ridge import LinkName, RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 
-SMOOTHER, TRANSFER, ADAPTS, STRAIGHT = (
-    f"lipschitz.{name}"
-    for name in ("kernel_smoother", "transfer", "window_adapts", "linear_attention_does_not_adapt")
-)
-N, D = 40, 3  # labelled examples and coordinates, so that all draws share theory's table
+SMOOTHER = "lipschitz.kernel_smoother"
+TRANSFER = "lipschitz.transfer"
+ADAPTS = "lipschitz.window_adapts"
+STRAIGHT = "lipschitz.linear_attention_does_not_adapt"
+# Labelled examples and coordinates, so that all draws share theory's table.
+N = 40
+D = 3
 BOUND = 2.5  # of predictions, over L: no function of the task is as large
-BUMPS, HALF_ANGLE = (
-    36,
-    math.radians(24),
-)  # features of a point on the circle: how many, and how far each reaches
+BUMPS = 36  # features of a point on the circle
+HALF_ANGLE = math.radians(24)  # how far each feature reaches
 
 
 def _task(
@@ -45,12 +45,9 @@ def _task(
 ) -> RidgeFunction:
     """Ridge functions on the unit sphere with L from 0.5 to 3, and noise relative to L."""
     lipschitz = between(g, 0.5, 3)
+    noise_std = lipschitz * between(g, *noise)
     return RidgeFunction(
-        inputs=Sphere(dim),
-        link=link,
-        lipschitz=lipschitz,
-        noise_std=lipschitz * between(g, *noise),
-        n_points=n + 1,
+        inputs=Sphere(dim), link=link, lipschitz=lipschitz, noise_std=noise_std, n_points=n + 1
     )
 
 
@@ -61,13 +58,16 @@ def any_matrix(g: torch.Generator) -> Case:
     """The unit of equation (2) with a random M, neither symmetric nor of one sign."""
     task = _task(g)
     matrix = 2 * torch.randn(D, D, generator=g, dtype=torch.float64)
-    return Case(SoftmaxAttention.from_product(matrix).to_transformer(N + 1), task)
+    unit = SoftmaxAttention.from_product(matrix)
+    return Case(unit.to_transformer(N + 1), task)
 
 
 def _weights(scale: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """W_K, W_Q and W_V of a unit with M = scale I that reads labels."""
     w_k, w_q, w_v = torch.zeros(3, D + 1, D + 1, dtype=torch.float64)
-    w_k[:D, :D], w_q[:D, :D], w_v[-1, -1] = torch.eye(D), scale * torch.eye(D), 1
+    w_k[:D, :D] = torch.eye(D)
+    w_q[:D, :D] = scale * torch.eye(D)
+    w_v[-1, -1] = 1
     return w_k, w_q, w_v
 
 
@@ -77,17 +77,20 @@ def weights_by_labels(g: torch.Generator, low: float = 5, high: float = 8) -> Ca
     model = SoftmaxAttention(*_weights()).to_transformer(N + 1)
     with torch.no_grad():
         attention = model.blocks[0].attn
-        attention.W_K[0, -1, -1] = between(g, low, high) / task.lipschitz
+        slope = between(g, low, high) / task.lipschitz
+        attention.W_K[0, -1, -1] = slope
         attention.b_Q[0, -1] = 1
     return Case(model, task)
 
 
 def inputs_averaged(g: torch.Generator) -> Case:
     """Weights by a window, on a coordinate of the inputs in the place of the labels."""
-    w_k, w_q, w_v = _weights(between(g, 2, 6))
+    scale = between(g, 2, 6)
+    w_k, w_q, w_v = _weights(scale)
     w_v[-1] = 0
     w_v[-1, 0] = 1
-    return Case(SoftmaxAttention(w_k, w_q, w_v).to_transformer(N + 1), _task(g))
+    unit = SoftmaxAttention(w_k, w_q, w_v)
+    return Case(unit.to_transformer(N + 1), _task(g))
 
 
 # ---- other Lipschitz constants -------------------------------------------------------------------
@@ -97,7 +100,8 @@ def at_best_window(g: torch.Generator) -> Case:
     """M = w* I for the task."""
     task = _task(g)
     matrix = best_window(task) * torch.eye(D, dtype=torch.float64)
-    return Case(SoftmaxAttention.from_product(matrix).to_transformer(N + 1), task)
+    unit = SoftmaxAttention.from_product(matrix)
+    return Case(unit.to_transformer(N + 1), task)
 
 
 def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
@@ -106,10 +110,11 @@ def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
     By default that is more than the task's functions reach.
     """
     task = _task(g)
-    width, bound = D + 3, bound * task.lipschitz
-    label, out = D, D + 1
+    # Coordinates of the stream: x, the label, the average of the labels, and one to spare.
+    label = D
+    out = D + 1
     model = blank(
-        width,
+        D + 3,
         d_head=D,
         d_mlp=2,
         n_ctx=N + 1,
@@ -120,14 +125,16 @@ def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
         keys="labelled",
     )
     with torch.no_grad():
-        attention, mlp = model.blocks[0].attn, model.blocks[0].mlp
         model.embed.W_E[: D + 1, : D + 1] = torch.eye(D + 1)
+        attention = model.blocks[0].attn
         attention.W_K[0, :D] = torch.eye(D)
         attention.W_Q[0, :D] = best_window(task) * torch.eye(D)
-        attention.W_V[0, label, 0], attention.W_O[0, 0, out] = 1, 1
-        # p - (p - b)_+ + (-p - b)_+
+        attention.W_V[0, label, 0] = 1
+        attention.W_O[0, 0, out] = 1
+        # The prediction p becomes p - (p - b)_+ + (-p - b)_+, where b = `bound` L.
+        mlp = model.blocks[0].mlp
         mlp.W_in[out] = torch.tensor([1.0, -1.0])
-        mlp.b_in.fill_(-bound)
+        mlp.b_in.fill_(-(bound * task.lipschitz))
         mlp.W_out[:, out] = torch.tensor([-1.0, 1.0])
         model.unembed.W_U[out, 0] = 1
     return Case(model, task)
@@ -144,12 +151,15 @@ def idle_beside(factor: float, g: torch.Generator, tilt: float = 0.0, share: flo
     case = at_best_window(g)
     task = case.task
     assert isinstance(task, RidgeFunction)
-    w = factor * best_window(task)
-    scores = (
-        kernels.by_window_and_labels(w, tilt / task.lipschitz) if tilt else kernels.by_window(w)
-    )
-    unit = unit_with(best_window(task) * torch.eye(D, dtype=torch.float64), N + 1)
-    return Case(kernels.SmoothedBeside.of(unit, scores, share), task)
+    best = best_window(task)
+    w = factor * best
+    if tilt:
+        scores = kernels.by_window_and_labels(w, tilt / task.lipschitz)
+    else:
+        scores = kernels.by_window(w)
+    unit = unit_with(best * torch.eye(D, dtype=torch.float64), N + 1)
+    model = kernels.SmoothedBeside.of(unit, scores, share)
+    return Case(model, task)
 
 
 # ---- families ------------------------------------------------------------------------------------
@@ -167,9 +177,11 @@ def in_family(factor: float, g: torch.Generator) -> Case:
         noise_std=between(g, 0.3, 1.0),
         n_points=window_family.N + 1,
     )
-    matrix = factor * best_window(task) * torch.eye(window_family.D, dtype=torch.float64)
-    training = window_family.recipe_of(window_family.UNIT).training
-    return Case(unit_with(matrix, window_family.N + 1), task, training=training)
+    window = factor * best_window(task)
+    matrix = window * torch.eye(window_family.D, dtype=torch.float64)
+    unit = unit_with(matrix, window_family.N + 1)
+    recipe = window_family.recipe_of(window_family.UNIT)
+    return Case(unit, task, training=recipe.training)
 
 
 def typed_in(g: torch.Generator) -> Case:
@@ -182,7 +194,8 @@ def trained_otherwise(g: torch.Generator) -> Case:
     case = in_family(1.0, g)
     assert case.training is not None
     rate = between(g, 0.1, 0.5) * case.training.learning_rate
-    return replace(case, training=replace(case.training, learning_rate=rate))
+    training = replace(case.training, learning_rate=rate)
+    return replace(case, training=training)
 
 
 # ---- linear attention ----------------------------------------------------------------------------
@@ -191,20 +204,30 @@ def trained_otherwise(g: torch.Generator) -> Case:
 def straight(g: torch.Generator) -> Case:
     """Linear attention with M = c I, near the best."""
     task = _task(g)
-    product = D * between(g, 0.6, 0.9) * torch.eye(D, dtype=torch.float64)
-    return Case(LinearSelfAttention.from_product(product).to_transformer(N + 1), task)
+    c = D * between(g, 0.6, 0.9)
+    product = c * torch.eye(D, dtype=torch.float64)
+    layer = LinearSelfAttention.from_product(product)
+    return Case(layer.to_transformer(N + 1), task)
 
 
 def bumps() -> Float[Tensor, "bump dim"]:
     """Directions of the features, evenly on the circle."""
-    angles = 2 * math.pi * torch.arange(BUMPS, dtype=torch.float64) / BUMPS
+    numbers = torch.arange(BUMPS, dtype=torch.float64)
+    return _on_circle(2 * math.pi * numbers / BUMPS)
+
+
+def _on_circle(angles: Float[Tensor, " point"]) -> Float[Tensor, "point dim"]:
     return torch.stack([angles.cos(), angles.sin()], -1)
 
 
 def featured(g: torch.Generator) -> Case:
     """An MLP makes local features of each token; linear attention on these is a window."""
-    task, d = _task(g, noise=(0.25, 0.35), dim=2, n=100), 2
-    out, first = d + 1, d + 2
+    d = 2
+    task = _task(g, noise=(0.25, 0.35), dim=d, n=100)
+    # Coordinates of the stream: x, the label, the prediction, and the features from `first` on.
+    label = d
+    out = d + 1
+    first = d + 2
     model = blank(
         first + BUMPS,
         n_layers=2,
@@ -216,18 +239,27 @@ def featured(g: torch.Generator) -> Case:
         attn_only=False,
         **LINEAR,
     )
-    directions, edge = bumps(), math.cos(HALF_ANGLE)
-    around = torch.linspace(0, 2 * math.pi, 2000, dtype=torch.float64)[:-1]
-    circle = torch.stack([around.cos(), around.sin()], -1)
+    directions = bumps()
+    edge = math.cos(HALF_ANGLE)
+    # The mean product of the features of two points: weights are divided by it.
+    around = torch.linspace(0, 2 * math.pi, 2000, dtype=torch.float64)
+    circle = _on_circle(around[:-1])
     features = (circle @ directions.T - edge).relu()
-    mean = float((features @ features[0]).mean())
+    products = features @ features[0]
+    mean = float(products.mean())
     with torch.no_grad():
         model.embed.W_E[: d + 1, : d + 1] = torch.eye(d + 1)
-        mlp, attention = model.blocks[0].mlp, model.blocks[1].attn
-        mlp.W_in[:d], mlp.W_out[:, first:] = directions.T, torch.eye(BUMPS)
+        # The first layer's MLP adds the features to each token.
+        mlp = model.blocks[0].mlp
+        mlp.W_in[:d] = directions.T
+        mlp.W_out[:, first:] = torch.eye(BUMPS)
         mlp.b_in.fill_(-edge)
-        attention.W_Q[0, first:], attention.W_K[0, first:] = torch.eye(BUMPS), torch.eye(BUMPS)
-        attention.W_V[0, d, 0], attention.W_O[0, 0, out] = 1, 1 / mean
+        # The second layer's attention weighs labels by products of features.
+        attention = model.blocks[1].attn
+        attention.W_Q[0, first:] = torch.eye(BUMPS)
+        attention.W_K[0, first:] = torch.eye(BUMPS)
+        attention.W_V[0, label, 0] = 1
+        attention.W_O[0, 0, out] = 1 / mean
         model.unembed.W_U[out, 0] = 1
     return Case(model, task)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icl_interp.analyses.sizes import N_CONTEXTS, N_UNITS
 from icl_interp.experiments.calibration import Case, between
-from icl_interp.models.attention import KeysValues
+from icl_interp.models.attention import Attention, KeysValues
 from icl_interp.models.blank import blank
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
@@ -23,7 +23,10 @@ from icl_interp.tasks.functions import Polynomial
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
 KNOTS = 400  # of the piecewise linear functions that an MLP computes
 STEPS = 32  # of the ramps whose products make min(x, x')
-X, Y, FIRST = 0, 1, 2  # coordinates of the stream: input, label, and those of features
+# Coordinates of the stream: input, label, and those of features.
+X = 0
+Y = 1
+FIRST = 2
 
 Feature = Callable[[Float[Tensor, " point"]], Float[Tensor, " point"]]
 
@@ -54,29 +57,39 @@ def with_features(features: Sequence[Feature]) -> HookedTransformer:
     slopes = values.diff(dim=0) / knots.diff()[:, None]
     with torch.no_grad():
         model.embed.W_E[:, :FIRST] = torch.eye(2)
+        # A unit of the MLP for each knot adds what the slope changes by there.
         mlp = model.blocks[0].mlp
         mlp.W_in[X] = 1
-        mlp.b_in.copy_(-knots[:-1])
+        starts = knots[:-1]
+        mlp.b_in.copy_(-starts)
         mlp.W_out[:, FIRST:] = torch.cat([slopes[:1], slopes.diff(dim=0)])
         mlp.b_out[FIRST:] = values[0]
         attention = model.blocks[1].attn
         attention.W_K[0] = torch.eye(width)
-        attention.W_V[0, Y, 0] = 1
-        attention.W_O[0, 0, Y] = 1
+        _averages_labels(attention, Y)
         model.unembed.W_U[Y, 0] = 1
     return model
 
 
+def _averages_labels(attention: Attention, out: int) -> None:
+    """The head averages labels and writes this into a coordinate of the stream."""
+    attention.W_V[0, Y, 0] = 1
+    attention.W_O[0, 0, out] = 1
+
+
 def periodic(g: torch.Generator) -> Case:
     """Weights exp(b cos k (x - x_i)), up to several periods over the inputs' interval."""
-    return periodic_kernel(between(g, 6, 25), math.pi * between(g, 2.5, 4))
+    b = between(g, 6, 25)
+    k = math.pi * between(g, 2.5, 4)
+    return periodic_kernel(b, k)
 
 
 def periodic_kernel(b: float, k: float) -> Case:
     """Weights exp(b cos k (x - x_i))."""
     model = with_features([lambda x: (k * x).cos(), lambda x: (k * x).sin()])
     with torch.no_grad():
-        model.blocks[1].attn.W_Q[0, FIRST:, FIRST:] = b * torch.eye(2)
+        attention = model.blocks[1].attn
+        attention.W_Q[0, FIRST:, FIRST:] = b * torch.eye(2)
     return Case(model, AFFINE, encoding=Stacked())
 
 
@@ -86,12 +99,14 @@ def laplace(g: torch.Generator) -> Case:
     min(x, x') + 1 is a sum of products of ramps, up to the ramps' width: the kernel is nearly
     Laplace's, and a kernel in any case.
     """
-    h, width = between(g, 0.05, 0.2), 2 / STEPS
+    h = between(g, 0.05, 0.2)
+    width = 2 / STEPS
     starts = [-1 + width * i for i in range(STEPS)]
     ramps = [lambda x, at=at: ((x - at) / width).clamp(0, 1) for at in starts]
     model = with_features([*ramps, torch.ones_like])
     with torch.no_grad():
-        w_q = model.blocks[1].attn.W_Q[0]
+        attention = model.blocks[1].attn
+        w_q = attention.W_Q[0]
         w_q[FIRST:-1, FIRST:-1] = 2 * width / h * torch.eye(STEPS)
         w_q[-1, X] = -1 / h  # the feature 1 of the query meets x of the example
     return Case(model, AFFINE, encoding=Stacked())
@@ -111,16 +126,17 @@ def tilted_by_labels(g: torch.Generator) -> Case:
         attention_dir="bidirectional",
         keys="labelled",
     )
-    mean, out = 2, 3
+    mean = 2
+    out = 3
     with torch.no_grad():
         model.embed.W_E[:, :2] = torch.eye(2)
-        first, second = (block.attn for block in model.blocks)
-        first.W_V[0, Y, 0] = 1
-        first.W_O[0, 0, mean] = 1
-        second.W_Q[0, mean, 0] = between(g, 20, 40)
+        first = model.blocks[0].attn
+        second = model.blocks[1].attn
+        _averages_labels(first, mean)
+        _averages_labels(second, out)
+        c = between(g, 20, 40)
+        second.W_Q[0, mean, 0] = c
         second.W_K[0, X, 0] = 1
-        second.W_V[0, Y, 0] = 1
-        second.W_O[0, 0, out] = 1
         model.unembed.W_U[out, 0] = 1
     # A report's own sample: half of it leaves a third of the draws open, since a kernel that is
     # found without a family needs many prompts to be told apart from this one.
@@ -160,18 +176,24 @@ class SmoothedBeside(HookedTransformer):
         """
         rows = [self.scores(xs, ys, query) for query in queries.unbind(1)]
         weights = torch.stack(rows, 1).softmax(-1)
-        return (1 - self.share) * torch.einsum("bqn,bn->bq", weights, ys)[..., None]
+        average = torch.einsum("bqn,bn->bq", weights, ys)
+        rest = 1 - self.share
+        return rest * average[..., None]
 
     def resume(
         self, stream: Tensor, block: int, positions: range | Sequence[int] | None = None
     ) -> Float[Tensor, "batch query d_out"]:
         """Whole prompts; the smoother reads the stream, which is the tokens."""
         d = stream.shape[-1] - 1
-        added = torch.zeros_like(stream[..., :1])
-        beside = self._smoothed(stream[:, :-1, :d], stream[:, :-1, d], stream[:, -1:, :d])
-        added = torch.cat([added[:, :-1], beside], 1)
+        xs = stream[:, :-1, :d]
+        ys = stream[:, :-1, d]
+        query = stream[:, -1:, :d]
+        before = torch.zeros_like(stream[:, :-1, :1])
+        added = torch.cat([before, self._smoothed(xs, ys, query)], 1)
+        if positions is not None:
+            added = added[:, list(positions)]
         own = super().resume(stream, block, positions)
-        return self.share * own + (added if positions is None else added[:, list(positions)])
+        return self.share * own + added
 
     def resume_after(
         self, memory: list[KeysValues], stream: Tensor, block: int
@@ -181,9 +203,12 @@ class SmoothedBeside(HookedTransformer):
         The head's keys and values are the inputs and the labels of the context.
         """
         d = stream.shape[-1] - 1
-        xs, ys = memory[0].keys[:, 0, :, :d], memory[0].values[:, 0, :, d]
+        context = memory[0]
+        xs = context.keys[:, 0, :, :d]
+        ys = context.values[:, 0, :, d]
         beside = self._smoothed(xs, ys, stream[..., :d])
-        return self.share * super().resume_after(memory, stream, block) + beside
+        own = super().resume_after(memory, stream, block)
+        return self.share * own + beside
 
 
 def by_window(w: float) -> Scores:
@@ -193,4 +218,5 @@ def by_window(w: float) -> Scores:
 
 def by_window_and_labels(w: float, tilt: float) -> Scores:
     """The same, and more for small labels: a smoother that distrusts large ones."""
-    return lambda xs, ys, query: by_window(w)(xs, ys, query) - tilt * ys.abs()
+    untilted = by_window(w)
+    return lambda xs, ys, query: untilted(xs, ys, query) - tilt * ys.abs()

@@ -20,11 +20,12 @@ from icl_interp.tasks.ridge import RidgeFunction, random_directions
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 from icl_interp.theory import lipschitz as theory
 
-OPTIMAL, COVARIANCE, DIRECTIONS = (
-    f"lipschitz.{name}"
-    for name in ("optimal_window", "inverse_covariance", "irrelevant_directions")
-)
-N, D = 40, 3  # labelled examples and coordinates, so that all draws share theory's table
+OPTIMAL = "lipschitz.optimal_window"
+COVARIANCE = "lipschitz.inverse_covariance"
+DIRECTIONS = "lipschitz.irrelevant_directions"
+# Labelled examples and coordinates, so that all draws share theory's table.
+N = 40
+D = 3
 NOT_ASKED = "not_applicable"
 Matrix = Float[Tensor, "dim dim"]
 
@@ -47,9 +48,10 @@ def ellipsoid(g: torch.Generator, **more: Any) -> RidgeFunction:
     Variances differ by factors of 3 to 6.
     """
     variances = torch.tensor([1.0, between(g, 3, 6), between(g, 10, 30)], dtype=torch.float64)
-    turn = torch.linalg.qr(torch.randn(D, D, generator=g, dtype=torch.float64)).Q
+    turn, _ = torch.linalg.qr(torch.randn(D, D, generator=g, dtype=torch.float64))
     sigma = (turn * variances) @ turn.T
-    rows = tuple(map(tuple, ((sigma + sigma.T) / 2).tolist()))
+    symmetric = (sigma + sigma.T) / 2
+    rows = tuple(map(tuple, symmetric.tolist()))
     noise = between(g, 0.3, 0.5)
     return RidgeFunction(
         inputs=Ellipsoid(rows), link="relu", noise_std=noise, n_points=N + 1, **more
@@ -69,7 +71,8 @@ def _few_directions(g: torch.Generator) -> RidgeFunction:
 
     Prompts have 20 examples, where Theorem 4 needs no cap.
     """
-    rows = random_directions(6, 2, seed=int(torch.randint(10**6, (), generator=g)))
+    seed = int(torch.randint(10**6, (), generator=g))
+    rows = random_directions(6, 2, seed=seed)
     noise = between(g, 0.1, 0.2)
     return RidgeFunction(
         inputs=Sphere(6), link="linear", directions=rows, noise_std=noise, n_points=21
@@ -126,7 +129,8 @@ def window(
     """w Sigma^-1 with w a multiple of the best."""
     task = make(g)
     best = float(best_window(task).window)
-    return case_of(task, factor * best * unwhitened(torch.eye(task.dim, dtype=torch.float64), task))
+    inverse = unwhitened(torch.eye(task.dim, dtype=torch.float64), task)
+    return case_of(task, factor * best * inverse)
 
 
 def _identity(g: torch.Generator) -> Case:
@@ -136,9 +140,8 @@ def _identity(g: torch.Generator) -> Case:
     """
     task = ellipsoid(g)
     best = float(best_window(task).window)
-    return case_of(
-        task, best * D / float(sigma_of(task).trace()) * torch.eye(D, dtype=torch.float64)
-    )
+    size = best * D / float(sigma_of(task).trace())
+    return case_of(task, size * torch.eye(D, dtype=torch.float64))
 
 
 def _unwhitened_functions(g: torch.Generator) -> Case:
@@ -153,11 +156,12 @@ def _unwhitened_functions(g: torch.Generator) -> Case:
 def pair(outside: float, g: torch.Generator) -> Case:
     """c B B^T + outside c (I - B B^T), with the c that is best for outside = 0."""
     task = _few_directions(g)
-    contexts = theory.draw_contexts(
-        task.n_points - 1, theory.function_class("linear"), 2000, d=task.dim, basis=task.basis
-    )
-    best = float(theory.optimal_pair(contexts, task.basis, task.noise_std, outside=0.0).inside)
-    return case_of(task, theory.low_rank_matrix(task.basis, best, outside * best))
+    basis = task.basis
+    functions = theory.function_class("linear")
+    contexts = theory.draw_contexts(task.n_points - 1, functions, 2000, d=task.dim, basis=basis)
+    within = theory.optimal_pair(contexts, basis, task.noise_std, outside=0.0)
+    best = float(within.inside)
+    return case_of(task, theory.low_rank_matrix(basis, best, outside * best))
 
 
 def _other_directions(g: torch.Generator) -> Case:

@@ -34,7 +34,9 @@ from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
 
-D, N, NOISE = 5, 200, 0.1
+D = 5
+N = 200
+NOISE = 0.1
 SEEDS = {"smoke": 1, "small": 3, "paper": 3}
 LENGTHS = {"smoke": (5, 20), "small": (5, 10, 20, 50, 100, 200), "paper": (5, 10, 20, 50, 100, 200)}
 CONTEXTS = {"smoke": 400, "small": 3000, "paper": 20_000}  # of the theory's Monte Carlo
@@ -68,26 +70,24 @@ class Kind:
         return sized(self.recipe, label, seed, scales, TRAINING, inputs=Sphere(D), **task)
 
 
-AFFINE, RELU, COSINE = "affine", "ReLU", "cosine"
-GENTLE, STEEP, FAST, STRAIGHT = (
-    "cosine, L = 0.1",
-    "cosine, L = 10",
-    "cosine, ω = 10",
-    "affine, L = 10",
-)
+AFFINE = "affine"
+RELU = "ReLU"
+COSINE = "cosine"
+GENTLE = "cosine, L = 0.1"
+STEEP = "cosine, L = 10"
+FAST = "cosine, ω = 10"
+STRAIGHT = "affine, L = 10"
 SHARED = (AFFINE, RELU, COSINE)  # of L = 1, on the slides
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind(AFFINE, "lipschitz_affine"),
-        Kind(RELU, "lipschitz_relu"),
-        Kind(COSINE, "lipschitz_cosine"),
-        Kind(GENTLE, "lipschitz_cosine", 0.1),
-        Kind(STEEP, "lipschitz_cosine", 10.0),
-        Kind(STRAIGHT, "lipschitz_affine", 10.0),
-        Kind(FAST, "lipschitz_cosine", 1.0, 10.0),
-    )
-}
+_ALL_KINDS = (
+    Kind(AFFINE, "lipschitz_affine"),
+    Kind(RELU, "lipschitz_relu"),
+    Kind(COSINE, "lipschitz_cosine"),
+    Kind(GENTLE, "lipschitz_cosine", 0.1),
+    Kind(STEEP, "lipschitz_cosine", 10.0),
+    Kind(STRAIGHT, "lipschitz_affine", 10.0),
+    Kind(FAST, "lipschitz_cosine", 1.0, 10.0),
+)
+KINDS = {kind.name: kind for kind in _ALL_KINDS}
 OWN = "error / own"  # over that of units trained on the tested class
 RATIO = "error / error of units trained on the tested class"
 LEAST = "error on its own class / least error of any window"
@@ -103,25 +103,28 @@ PREDICTED = at_most(APART, 1.1, 1.25, LEARNED)
 OF_OURS = f"(σ = {NOISE:g}, d = {D}, n = {N}; a class of ours, which the slides do not have)"
 CHEAP = 1.1  # a ratio up to which training at another L costs little
 
+Rows = Sequence[Mapping[str, Any]]
+
 
 def run(setup: Setup) -> dict[str, Result]:
     """Errors of every unit on every class, and theory's values of them.
 
     Errors are given by the length of the prompt.
     """
-    units = {
-        (kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)
-    }
-    units = {key: name for key, name in units.items() if setup.has(name)}
+    units = {}
+    for kind in KINDS.values():
+        for seed in range(3):
+            name = kind.model(seed).name
+            if setup.has(name):
+                units[kind.name, seed] = name
     if not units:
         return {}
+    shortest = min(models.trained_length(setup.models[name]) for name in units.values())
     return {
         "transfer": _transfer(setup, units),
         "windows": _windows(setup, units),
         "curves": _curves(setup, units),
-        "price": _price(
-            setup, min(models.trained_length(setup.models[name]) for name in units.values())
-        ),
+        "price": _price(setup, shortest),
     }
 
 
@@ -137,40 +140,39 @@ def _transfer(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataFrame:
         task = _task(setup, units, tested)
         if task is None:
             continue
-        found = {
-            key: np.asarray(models.query_errors(setup, name, task).values)
-            for key, name in units.items()
-        }
-        own = np.mean([blocks for (kind, _), blocks in found.items() if kind == tested], 0)
+        n = task.n_points - 1
+        functions = functions_of(task)
+        # Errors by block: of every unit, and of those of this class, whose mean is the measure.
+        found = {}
+        at_home = []
+        for (kind, seed), name in units.items():
+            blocks = np.asarray(models.query_errors(setup, name, task).values)
+            found[kind, seed] = blocks
+            if kind == tested:
+                at_home.append(blocks)
+        own = np.mean(at_home, 0)
         for (trained, seed), blocks in found.items():
             ratio = bootstrap(lambda a, b: a / b, blocks, own, positive=True)
             other = _task(setup, units, trained)
             assert other is not None
             exact = theory.transfer(
-                functions_of(other),
-                functions_of(task),
-                NOISE,
-                task.n_points - 1,
-                D,
-                contexts=_contexts(setup),
+                functions_of(other), functions, NOISE, n, D, contexts=_contexts(setup)
             )
-            rows.append(
-                {
-                    "tested on": tested,
-                    "trained on": trained,
-                    "seed": seed,
-                    "error": float(blocks.mean()),
-                    OWN: ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "computed": float(exact.ratio),
-                    "computed se": float(exact.ratio_error),
-                    "least": float(exact.best),
-                }
-            )
-    return table_of_rows(
-        rows, note=f"{OWN}: over the mean error of the units trained on the tested class"
-    )
+            row = {
+                "tested on": tested,
+                "trained on": trained,
+                "seed": seed,
+                "error": float(blocks.mean()),
+                OWN: ratio.value,
+                "low": ratio.low,
+                "high": ratio.high,
+                "computed": float(exact.ratio),
+                "computed se": float(exact.ratio_error),
+                "least": float(exact.best),
+            }
+            rows.append(row)
+    words = f"{OWN}: over the mean error of the units trained on the tested class"
+    return table_of_rows(rows, note=words)
 
 
 def _contexts(setup: Setup) -> int:
@@ -181,10 +183,8 @@ def _windows(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataFrame:
     rows = []
     for (kind, seed), name in units.items():
         checkpoint = setup.models[name]
-        task, found = (
-            models.task_of(checkpoint),
-            models.window_of(checkpoint.model, models.task_of(checkpoint)),
-        )
+        task = models.task_of(checkpoint)
+        found = models.window_of(checkpoint.model, task)
         best = theory.optimal_window(
             task.lipschitz,
             NOISE,
@@ -194,20 +194,18 @@ def _windows(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataFrame:
             task.frequency,
             contexts=_contexts(setup),
         )
-        rows.append(
-            {
-                "trained on": kind,
-                "seed": seed,
-                "w": float(found.window),
-                "|M - w I| / |w|": float(found.deviation),
-                "best w": float(best.window),
-                "low": float(best.low),
-                "high": float(best.high),
-            }
-        )
-    return table_of_rows(
-        rows, note="w: trace of M over d; best w: of least loss on the unit's own class, computed"
-    )
+        row = {
+            "trained on": kind,
+            "seed": seed,
+            "w": float(found.window),
+            "|M - w I| / |w|": float(found.deviation),
+            "best w": float(best.window),
+            "low": float(best.low),
+            "high": float(best.high),
+        }
+        rows.append(row)
+    words = "w: trace of M over d; best w: of least loss on the unit's own class, computed"
+    return table_of_rows(rows, note=words)
 
 
 def _curves(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataArray:
@@ -221,10 +219,13 @@ def _curves(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataArray:
         task = _task(setup, units, kind)
         assert task is not None
         for j, other in enumerate(trained):
+            name = units[other, 0]
             for k, n in enumerate(lengths):
-                blocks = models.query_errors(setup, units[other, 0], task.with_points(n + 1))
-                found = bootstrap(lambda mean: mean, np.asarray(blocks.values), positive=True)
-                values[i, j, :, k] = found.value, found.low, found.high
+                asked = task.with_points(n + 1)
+                blocks = np.asarray(models.query_errors(setup, name, asked).values)
+                error = bootstrap(lambda mean: mean, blocks, positive=True)
+                values[i, j, :, k] = error.value, error.low, error.high
+    # What the numbers are, in the words of the figure.
     axes = {
         "tested on": tested,
         "trained on": trained,
@@ -243,42 +244,25 @@ def _price(setup: Setup, n: int) -> DataArray:
 
     The windows are the best ones for three classes, each at several L.
     """
-    grid = np.logspace(-1.5, 1.5, STEEPNESS[setup.preset.name])
+    grid = np.logspace(-1.5, 1.5, STEEPNESS[setup.preset.name]).tolist()
     links = {AFFINE: "affine", RELU: "relu", COSINE: "phased_cosine"}
+    contexts = _contexts(setup)
 
     def compute() -> DataArray:
         tested = theory.function_class("phased_cosine", 1.0)
-        found = [
-            [
-                float(
-                    theory.transfer(
-                        theory.function_class(link, float(size)),
-                        tested,
-                        NOISE,
-                        n,
-                        D,
-                        contexts=_contexts(setup),
-                    ).ratio
-                )
-                for size in grid
-            ]
-            for link in links.values()
-        ]
-        return make_curve(
-            found,
-            {"trained on": tuple(links), "L": grid.tolist()},
-            note=f"d = {D}, n = {n}, computed",
-        )
+        found = []
+        for link in links.values():
+            ratios = []
+            for size in grid:
+                trained = theory.function_class(link, size)
+                exact = theory.transfer(trained, tested, NOISE, n, D, contexts=contexts)
+                ratios.append(float(exact.ratio))
+            found.append(ratios)
+        axes = {"trained on": tuple(links), "L": grid}
+        return make_curve(found, axes, note=f"d = {D}, n = {n}, computed")
 
     kept = setup.keep(
-        "lipschitz: price",
-        [],
-        compute,
-        n=n,
-        d=D,
-        noise=NOISE,
-        grid=grid.tolist(),
-        contexts=_contexts(setup),
+        "lipschitz: price", [], compute, n=n, d=D, noise=NOISE, grid=grid, contexts=contexts
     )
     assert isinstance(kept, DataArray)
     return kept
@@ -309,40 +293,44 @@ def states(results: Results) -> tuple[Statement, ...]:
     return tuple(lines)
 
 
-def _cells(
-    rows: Sequence[Mapping[str, Any]], trained: Sequence[str], tested: Sequence[str]
-) -> list[Mapping[str, Any]]:
+def _cells(rows: Rows, trained: Sequence[str], tested: Sequence[str]) -> list[Mapping[str, Any]]:
     """The rows of these classes, without those of a class on itself."""
-    return [
-        row
-        for row in rows
-        if row["trained on"] in trained
-        and row["tested on"] in tested
-        and row["trained on"] != row["tested on"]
-    ]
+    cells = []
+    for row in rows:
+        mine = row["trained on"]
+        other = row["tested on"]
+        if mine in trained and other in tested and mine != other:
+            cells.append(row)
+    return cells
 
 
-def _worst_own(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> dict[str, float]:
+def _worst_own(rows: Rows, kinds: Sequence[str]) -> dict[str, float]:
     """The largest error of a unit on its own class over the least that any window has there."""
-    own = [
-        row["error"] / row["least"]
-        for row in rows
-        if row["trained on"] == row["tested on"] in kinds
-    ]
+    own = []
+    for row in rows:
+        kind = row["trained on"]
+        if kind == row["tested on"] and kind in kinds:
+            own.append(row["error"] / row["least"])
     return {LEAST: max(own, default=math.nan)}
 
 
-def _intervals(rows: Sequence[Mapping[str, Any]]) -> list[Interval]:
+def _intervals(rows: Rows) -> list[Interval]:
     return [errors.interval_of(row, OWN) for row in rows]
 
 
-def _span(rows: Sequence[Mapping[str, Any]]) -> str:
+def _column(rows: Rows, key: str) -> list[float]:
+    return [row[key] for row in rows]
+
+
+def _span(rows: Rows) -> str:
     """The lowest and the highest ratio in words."""
-    low, high = (f"{f(row[OWN] for row in rows):.3g}" for f in (min, max))
+    ratios = _column(rows, OWN)
+    low = f"{min(ratios):.3g}"
+    high = f"{max(ratios):.3g}"
     return low if low == high else f"{low} to {high}"
 
 
-def _states_shared(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+def _states_shared(rows: Rows) -> list[Statement]:
     cells = _cells(rows, SHARED, SHARED)
     if not cells:
         return []
@@ -351,30 +339,28 @@ def _states_shared(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
         "error of the units trained on the tested class, on each of the other two classes of L = 1 "
         f"(d = {D}, σ = {NOISE:g}; all seeds)."
     )
-    return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, SHARED))]
+    given = _worst_own(rows, SHARED)
+    return [statement(text, SUFFICES, *_intervals(cells), given=given)]
 
 
-def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Statement]:
+def _states_needed(rows: Rows, trained: str) -> list[Statement]:
     cells = _cells(rows, (trained,), (COSINE,))
     if not cells:
         return []
     affine = _cells(rows, (AFFINE,), (COSINE,))
-    beside = (
-        f", where units trained on affine functions of L = 1 have {_span(affine)} times"
-        if affine
-        else ""
-    )
+    beside = ""
+    if affine:
+        beside = f", where units trained on affine functions of L = 1 have {_span(affine)} times"
     ours = f" {OF_OURS}" if trained == STRAIGHT else ""
     text = (
         f"units trained on {trained}, have {_span(cells)} times the error of the units trained on "
         f"the tested class on cosines of L = 1{beside}{ours}."
     )
-    return [statement(text, NEEDED, *_intervals(cells), given=_worst_own(rows, (trained, COSINE)))]
+    given = _worst_own(rows, (trained, COSINE))
+    return [statement(text, NEEDED, *_intervals(cells), given=given)]
 
 
-def _states_fast(
-    rows: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[str, Any]]
-) -> list[Statement]:
+def _states_fast(rows: Rows, windows: Rows) -> list[Statement]:
     cells = _cells(rows, (FAST,), SHARED)
     if not cells:
         return []
@@ -387,39 +373,44 @@ def _states_fast(
         f"= 1 {OF_OURS}. The best window is w = {best[FAST]:.2g} for them and {min(others):.3g} to "
         f"{max(others):.3g} for the others, by theory."
     )
-    return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, (FAST, *SHARED)))]
+    given = _worst_own(rows, (FAST, *SHARED))
+    return [statement(text, SUFFICES, *_intervals(cells), given=given)]
 
 
-def _states_windows(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    found = {
-        kind: [row for row in rows if row["trained on"] == kind] for kind in (GENTLE, COSINE, STEEP)
-    }
-    if not all(found.values()):
-        return []
-    mean, best = (
-        {kind: float(np.mean([row[key] for row in mine])) for kind, mine in found.items()}
-        for key in ("w", "best w")
-    )
+def _states_windows(rows: Rows) -> list[Statement]:
+    found = {}
+    mean = {}
+    best = {}
+    for kind in (GENTLE, COSINE, STEEP):
+        mine = [row for row in rows if row["trained on"] == kind]
+        if not mine:
+            return []
+        found[kind] = _column(mine, "w")
+        mean[kind] = float(np.mean(found[kind]))
+        best[kind] = float(np.mean(_column(mine, "best w")))
     text = (
         f"the trained window is w = {mean[GENTLE]:.3g} for cosines of L = 0.1, {mean[COSINE]:.3g} "
         f"for L = 1 and {mean[STEEP]:.3g} for L = 10 (best by theory: {best[GENTLE]:.3g}, "
         f"{best[COSINE]:.3g} and {best[STEEP]:.3g}). The slides say that rapid functions need a "
         "small window, so a large w; a smaller w is a wider window."
     )
-    return [statement(text, NARROWS, *(row["w"] / mean[COSINE] for row in found[STEEP]))]
+    return [statement(text, NARROWS, *(w / mean[COSINE] for w in found[STEEP]))]
 
 
-def _states_predicted(rows: Sequence[Mapping[str, Any]]) -> Statement:
-    factors = [max(row[OWN] / row["computed"], row["computed"] / row[OWN]) for row in rows]
+def _states_predicted(rows: Rows) -> Statement:
+    factors = []
+    for row in rows:
+        quotient = row[OWN] / row["computed"]
+        inverse = row["computed"] / row[OWN]
+        factors.append(max(quotient, inverse))
     worst = rows[int(np.argmax(factors))]
     text = (
         f"the best window of the class trained on, computed for w I, predicts all {len(rows)} "
         f"ratios up to a factor of {max(factors):.3g} (trained on {worst['trained on']}, tested on "
         f"{worst['tested on']}: measured {worst[OWN]:.3g}, computed {worst['computed']:.3g})."
     )
-    return statement(
-        text, PREDICTED, max(factors), given=_worst_own(rows, tuple(KINDS)), kind="formula"
-    )
+    given = _worst_own(rows, tuple(KINDS))
+    return statement(text, PREDICTED, max(factors), given=given, kind="formula")
 
 
 def _states_price(price: Result | None) -> list[Statement]:
@@ -427,16 +418,16 @@ def _states_price(price: Result | None) -> list[Statement]:
         return []
     parts = []
     for kind in price.indexes["trained on"]:
-        sizes = price["L"].values[price.sel(**{"trained on": kind}).values <= CHEAP]
+        ratios = price.sel(**{"trained on": kind}).values
+        sizes = price["L"].values[ratios <= CHEAP]
         if len(sizes):
             parts.append(f"{kind} L = {sizes.min():.2g} to {sizes.max():.2g}")
     what = "; ".join(parts) or "none of these L"
-    return [
-        note(
-            f"How near L must be, computed for tests on cosines of L = 1: at most {CHEAP:g} times "
-            f"the least error after training on {what}."
-        )
-    ]
+    text = (
+        f"How near L must be, computed for tests on cosines of L = 1: at most {CHEAP:g} times "
+        f"the least error after training on {what}."
+    )
+    return [note(text)]
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -444,22 +435,22 @@ def compare(results: Results) -> DataFrame | None:
 
     The slides show curves and print no numbers.
     """
-    rows = errors.rows_of(results, "transfer")
-    pairs = dict.fromkeys((row["tested on"], row["trained on"]) for row in rows)
+    # The rows of each pair of classes, one a seed.
+    pairs: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in errors.rows_of(results, "transfer"):
+        pairs.setdefault((row["tested on"], row["trained on"]), []).append(row)
     laid = []
-    for tested, trained in pairs:
-        mine = [row for row in rows if row["tested on"] == tested and row["trained on"] == trained]
-        laid.append(
-            {
-                "tested on": tested,
-                "trained on": trained,
-                "error": float(np.mean([row["error"] for row in mine])),
-                OWN: float(np.mean([row[OWN] for row in mine])),
-                "low": min(row["low"] for row in mine),
-                "high": max(row["high"] for row in mine),
-                "computed": mine[0]["computed"],
-            }
-        )
+    for (tested, trained), mine in pairs.items():
+        of_pair = {
+            "tested on": tested,
+            "trained on": trained,
+            "error": float(np.mean(_column(mine, "error"))),
+            OWN: float(np.mean(_column(mine, OWN))),
+            "low": min(_column(mine, "low")),
+            "high": max(_column(mine, "high")),
+            "computed": mine[0]["computed"],
+        }
+        laid.append(of_pair)
     words = (
         "squared error at the query, mean over seeds; low and high: of all seeds' 95 % intervals; "
         "L = 1 unless said"

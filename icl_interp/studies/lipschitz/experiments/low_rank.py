@@ -37,10 +37,14 @@ from icl_interp.tasks.ridge import random_directions
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
 
-D, K, N = 10, 2, 50
+D = 10
+K = 2
+N = 50
 NOISES = (0.01, 0.1)
 SEEDS = {"smoke": 1, "small": 2, "paper": 5}
-THEOREM_D, THEOREM_NS = 4, (10, 200)  # of the units that are trained for Theorem 4, without noise
+# Of the units that are trained for Theorem 4, without noise.
+THEOREM_D = 4
+THEOREM_NS = (10, 200)
 TRAINING = {"steps": 1500, "batch_size": 256, "learning_rate": 0.3, "snapshots": ()}
 RECIPE = "lipschitz_low_rank"
 CELLS = tuple(itertools.product(theory.GLM_LINKS, NOISES, range(max(SEEDS.values()))))
@@ -50,12 +54,10 @@ LENGTHS = {
     "small": (2, 10, 20, 50, 200, 1000),
     "paper": (2, 10, 20, 50, 200, 1000, 5000),
 }
-KEYS = {
-    "smoke": 40_000,
-    "small": 400_000,
-    "paper": 4_000_000,
-}  # of all contexts of an exact minimiser together
-FEWEST, MOST = 400, 20_000  # contexts
+# Of all contexts of an exact minimiser together.
+KEYS = {"smoke": 40_000, "small": 400_000, "paper": 4_000_000}
+FEWEST = 400  # contexts
+MOST = 20_000  # contexts
 GROUPS = 20  # of contexts: intervals come from these
 STARTS = ((2.0, 1.0), (12.0, 8.0))  # (c, c') where the descent begins
 SIZES = {
@@ -74,13 +76,18 @@ OF_MEAN = "error / error of the mean label"
 LEARNED = Precondition(
     OF_MEAN, (0.0, 0.8), "A unit has {value:.2g} times the error of the mean label."
 )
-_ANGLES = {"affine": 0.1, "quadratic": 0.3, "cosine": 0.3}
-RECOVERS = {link: at_most(ANGLE, angle, 0.5) for link, angle in _ANGLES.items()}
+RECOVERS = {
+    "affine": at_most(ANGLE, 0.1, 0.5),
+    "quadratic": at_most(ANGLE, 0.3, 0.5),
+    "cosine": at_most(ANGLE, 0.3, 0.5),
+}
 IS_PROJECTION = at_most(OUTSIDE, 0.05, 0.2)
 LEAVES = at_most(IRRELEVANT, 1.1, 1.25, LEARNED)
 BREAKS = at_least(RELEVANT, 1.25, 1.1, LEARNED)
 CAPPED_SHARE = "|c'| / c of the exact minimum under the cap"
 CAPPED = at_most(CAPPED_SHARE, 0.1, 0.25)
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 def _model(link: str, noise: float, seed: int) -> VariedModel:
@@ -122,26 +129,28 @@ def run(setup: Setup) -> dict[str, Result]:
     The exact minima of Theorem 4 are given by length.
     """
     results: dict[str, Result] = {"minima": _minima(setup), "endless": _endless()}
-    rows = [
-        {"link": link, "σ": noise, "seed": seed, **_unit(setup, name)}
-        for link, noise, seed in CELLS
-        if setup.has(name := _model(link, noise, seed).name)
-    ]
+    rows = []
+    for link, noise, seed in CELLS:
+        name = _model(link, noise, seed).name
+        if setup.has(name):
+            rows.append({"link": link, "σ": noise, "seed": seed, **_unit(setup, name)})
     if rows:
-        note_ = (
+        words = (
             "ratios: the unit's scores without these directions, over the error of the unit; low "
             "and high: 95 %"
         )
-        results |= {"units": table_of_rows(rows, note=note_), "matrices": _matrices(setup)}
-    theorem = [
-        {"n": n, **_unit(setup, name)}
-        for n in THEOREM_NS
-        if setup.has(name := _theorem_model(n).name)
-    ]
+        results["units"] = table_of_rows(rows, note=words)
+        results["matrices"] = _matrices(setup)
+
+    # The units that are trained for Theorem 4.
+    theorem = []
+    for n in THEOREM_NS:
+        name = _theorem_model(n).name
+        if setup.has(name):
+            theorem.append({"n": n, **_unit(setup, name)})
     if theorem:
-        results["theorem units"] = table_of_rows(
-            theorem, note=f"d = {THEOREM_D}, k = {K}, σ = 0, no cap"
-        )
+        words = f"d = {THEOREM_D}, k = {K}, σ = 0, no cap"
+        results["theorem units"] = table_of_rows(theorem, note=words)
     return results
 
 
@@ -151,17 +160,20 @@ def _unit(setup: Setup, name: str) -> dict[str, Any]:
     The error is given with directions taken out of the scores, too.
     """
     checkpoint = setup.models[name]
-    task, matrix = models.task_of(checkpoint), models.matrix_of(checkpoint.model)
+    task = models.task_of(checkpoint)
+    matrix = models.matrix_of(checkpoint.model)
     basis = task.basis
     inside = basis @ basis.T
     others = torch.eye(len(basis), dtype=torch.float64) - inside
     pair = theory.pair_of(matrix, basis)
 
-    def blocks(edited: Tensor | None = None) -> np.ndarray:
-        unit = None if edited is None else KernelUnit(edited)
-        return np.asarray(models.query_errors(setup, name, task, unit).values)
+    # Errors by block: of the unit, of equal weights, and without directions in the scores.
+    def blocks(edited: Tensor) -> np.ndarray:
+        found = models.query_errors(setup, name, task, KernelUnit(edited))
+        return np.asarray(found.values)
 
-    own = blocks()
+    own = np.asarray(models.query_errors(setup, name, task, None).values)
+    of_mean = blocks(torch.zeros_like(matrix))
     found = {
         "n used": task.n_points - 1,
         "angle": float(theory.recovery_distance(matrix, basis)),
@@ -170,39 +182,38 @@ def _unit(setup: Setup, name: str) -> dict[str, Any]:
         "c outside": float(pair.outside),
         "rest": float(pair.deviation),
         "error": float(own.mean()),
-        "of mean": float(own.mean() / blocks(torch.zeros_like(matrix)).mean()),
+        "of mean": float(own.mean() / of_mean.mean()),
     }
-    for what, edited in (
-        ("irrelevant", inside @ matrix @ inside),
-        ("relevant", others @ matrix @ others),
-    ):
-        ratio = bootstrap(lambda a, b: a / b, blocks(edited), own, positive=True)
-        found |= {f"{what} out": ratio.value, f"{what} low": ratio.low, f"{what} high": ratio.high}
+    for removed, kept in (("irrelevant", inside), ("relevant", others)):
+        edited = blocks(kept @ matrix @ kept)
+        ratio = bootstrap(lambda a, b: a / b, edited, own, positive=True)
+        found[f"{removed} out"] = ratio.value
+        found[f"{removed} low"] = ratio.low
+        found[f"{removed} high"] = ratio.high
     return found
 
 
 def _matrices(setup: Setup) -> DataArray:
     """M of the units of seed 0, in an orthonormal basis whose first k vectors span col(B)."""
     links = tuple(theory.GLM_LINKS)
+    identity = torch.eye(D, dtype=torch.float64)
+    # A model that is not here leaves NaN.
     values = np.full((len(links), len(NOISES), D, D), np.nan)
     for i, link in enumerate(links):
         for j, noise in enumerate(NOISES):
             name = _model(link, noise, 0).name
-            if setup.has(name):
-                basis = models.task_of(setup.models[name]).basis
-                whole = torch.linalg.qr(torch.cat([basis, torch.eye(D, dtype=torch.float64)], 1)).Q
-                values[i, j] = (
-                    whole.T @ models.matrix_of(setup.models[name].model) @ whole
-                ).numpy()
-    axes = {
-        "link": links,
-        "σ": NOISES,
-        "key": tuple(range(1, D + 1)),
-        "query": tuple(range(1, D + 1)),
-    }
-    return make_array(
-        values, axes, note=f"entries of M in a basis whose first {K} vectors span col(B); seed 0"
-    )
+            if not setup.has(name):
+                continue
+            checkpoint = setup.models[name]
+            basis = models.task_of(checkpoint).basis
+            matrix = models.matrix_of(checkpoint.model)
+            whole, _ = torch.linalg.qr(torch.cat([basis, identity], 1))
+            rotated = whole.T @ matrix @ whole
+            values[i, j] = rotated.numpy()
+    numbers = tuple(range(1, D + 1))
+    axes = {"link": links, "σ": NOISES, "key": numbers, "query": numbers}
+    words = f"entries of M in a basis whose first {K} vectors span col(B); seed 0"
+    return make_array(values, axes, note=words)
 
 
 def _minima(setup: Setup) -> DataFrame:
@@ -210,9 +221,10 @@ def _minima(setup: Setup) -> DataFrame:
 
     Losses are given by the length of the prompt.
     """
+    scale = setup.preset.name
     rows = []
-    for n in LENGTHS[setup.preset.name]:
-        contexts = min(max(KEYS[setup.preset.name] // n, FEWEST), MOST)
+    for n in LENGTHS[scale]:
+        contexts = min(max(KEYS[scale] // n, FEWEST), MOST)
         found = setup.keep(
             "lipschitz: minima of theorem 4",
             [],
@@ -226,9 +238,8 @@ def _minima(setup: Setup) -> DataFrame:
         )
         assert isinstance(found, DataFrame)
         rows += found.to_dict("records")
-    return table_of_rows(
-        rows, note=f"d = {THEOREM_D}, k = {K}, σ = 0; held: c' = 0; capped: c at most {CAP:g}"
-    )
+    words = f"d = {THEOREM_D}, k = {K}, σ = 0; held: c' = 0; capped: c at most {CAP:g}"
+    return table_of_rows(rows, note=words)
 
 
 def _endless() -> DataFrame:
@@ -236,46 +247,49 @@ def _endless() -> DataFrame:
 
     That of w I tends to 0 for such prompts.
     """
-    grid = np.linspace(1.0, 20.0, 381)
-    losses = [float(theory.long_prompt_linear_loss(float(c), 0.0, THEOREM_D, K)) for c in grid]
+    grid = np.linspace(1.0, 20.0, 381).tolist()
+    losses = [float(theory.long_prompt_linear_loss(c, 0.0, THEOREM_D, K)) for c in grid]
     best = int(np.argmin(losses))
-    return table_of_rows(
-        [{"c held": float(grid[best]), "loss held": losses[best]}],
-        note="n to infinity, c' = 0, σ = 0",
-    )
+    row = {"c held": grid[best], "loss held": losses[best]}
+    return table_of_rows([row], note="n to infinity, c' = 0, σ = 0")
 
 
 def _minimum(n: int, contexts: int, seed: int) -> dict[str, float]:
     """Minima on fixed contexts, and the ratio of their losses on fresh ones."""
     basis = torch.tensor(random_directions(THEOREM_D, K), dtype=torch.float64)
     functions = theory.glm_class("affine")
-    drawn = theory.draw_contexts(n, functions, contexts, d=THEOREM_D, basis=basis, seed=2 * seed)
+
+    def draw(seed: int) -> theory.Contexts:
+        return theory.draw_contexts(n, functions, contexts, d=THEOREM_D, basis=basis, seed=seed)
+
+    drawn = draw(2 * seed)
 
     def least(**settings: Any) -> theory.PairOptimum:
         ends = [theory.optimal_pair(drawn, basis, 0.0, start=start, **settings) for start in STARTS]
         return min(ends, key=lambda end: float(end.loss))
 
-    free, held, capped = least(), least(outside=0.0), least(cap=CAP)
-    fresh = theory.draw_contexts(
-        n, functions, contexts, d=THEOREM_D, basis=basis, seed=2 * seed + 1
-    )
-    groups = [
-        theory.Contexts(*parts)
-        for parts in zip(*(part.chunk(GROUPS) for part in fresh), strict=True)
-    ]
+    free = least()
+    held = least(outside=0.0)
+    capped = least(cap=CAP)
+
+    # Losses are compared on contexts that the minimisers have not seen, in groups.
+    chunks = [part.chunk(GROUPS) for part in draw(2 * seed + 1)]
+    groups = [theory.Contexts(*parts) for parts in zip(*chunks, strict=True)]
 
     def losses(pair: theory.PairOptimum) -> np.ndarray:
         matrix = theory.low_rank_matrix(basis, pair.inside, pair.outside)
         return np.array([float(theory.matrix_loss(matrix, group, 0.0)) for group in groups])
 
-    ratio = bootstrap(lambda a, b: a / b, losses(held), losses(free), positive=True)
+    free_losses = losses(free)
+    held_losses = losses(held)
+    ratio = bootstrap(lambda a, b: a / b, held_losses, free_losses, positive=True)
     return {
         "n": n,
         "c free": float(free.inside),
         "outside free": abs(float(free.outside)),
-        "loss free": float(losses(free).mean()),
+        "loss free": float(free_losses.mean()),
         "c held": float(held.inside),
-        "loss held": float(losses(held).mean()),
+        "loss held": float(held_losses.mean()),
         "held / free": ratio.value,
         "low": ratio.low,
         "high": ratio.high,
@@ -292,47 +306,61 @@ def states(results: Results) -> tuple[Statement, ...]:
 
     Theorem 4 is judged with its cap only; units that were trained without one stand beside it.
     """
-    rows, theorem = (errors.rows_of(results, key) for key in ("units", "theorem units"))
-    lines = [] if rows or theorem else [note("No model is here, so nothing is measured of models.")]
+    rows = errors.rows_of(results, "units")
+    theorem = errors.rows_of(results, "theorem units")
+    lines = []
+    if not rows and not theorem:
+        lines.append(note("No model is here, so nothing is measured of models."))
+    by_link: dict[str, Rows] = {}
     for link in theory.GLM_LINKS:
         mine = [row for row in rows if row["link"] == link]
         if mine:
-            lines += [_states_recovery(link, mine), *_states_projections(link, mine)]
-    lines += [_states_matrix(link, mine) for link in theory.GLM_LINKS if (mine := _of(rows, link))]
-    lines += _states_minima(errors.rows_of(results, "minima"), errors.rows_of(results, "endless"))
-    lines += [_says_of_uncapped(row) for row in theorem]
+            by_link[link] = mine
+    for link, mine in by_link.items():
+        lines.append(_states_recovery(link, mine))
+        lines += _states_projections(link, mine)
+    for link, mine in by_link.items():
+        lines.append(_states_matrix(link, mine))
+
+    # Theorem 4.
+    minima = errors.rows_of(results, "minima")
+    lines += _states_minima(minima, errors.rows_of(results, "endless"))
+    lines += map(_says_of_uncapped, theorem)
     return tuple(lines)
 
 
-def _of(rows: Sequence[Mapping[str, Any]], link: str) -> list[Mapping[str, Any]]:
-    return [row for row in rows if row["link"] == link]
+def _column(rows: Rows, key: str) -> list[Any]:
+    return [row[key] for row in rows]
 
 
-def _span(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+def _span(rows: Rows, key: str) -> str:
     """The least and the largest of a column in words."""
-    low, high = (f"{f(row[key] for row in rows):.3g}" for f in (min, max))
+    column = _column(rows, key)
+    low = f"{min(column):.3g}"
+    high = f"{max(column):.3g}"
     return low if low == high else f"{low} to {high}"
 
 
-def _setting(rows: Sequence[Mapping[str, Any]]) -> str:
-    noises = " and ".join(f"{noise:g}" for noise in sorted({row["σ"] for row in rows}))
+def _setting(rows: Rows) -> str:
+    levels = sorted(set(_column(rows, "σ")))
+    noises = " and ".join(f"{noise:g}" for noise in levels)
     return f"d = {D}, k = {K}, n = {rows[0]['n used']}, σ = {noises}; {len(rows)} units"
 
 
-def _states_recovery(link: str, rows: Sequence[Mapping[str, Any]]) -> Statement:
+def _states_recovery(link: str, rows: Rows) -> Statement:
     text = (
         f"{link} link: the sine of the largest angle between col(B) and the {K} leading left "
         f"singular vectors of M is {_span(rows, 'angle')} ({_setting(rows)})."
     )
-    return statement(text, RECOVERS[link], *(row["angle"] for row in rows))
+    return statement(text, RECOVERS[link], *_column(rows, "angle"))
 
 
-def _interval(row: Mapping[str, Any], what: str) -> Interval:
-    return Interval(row[f"{what} out"], row[f"{what} low"], row[f"{what} high"])
+def _intervals(rows: Rows, what: str) -> list[Interval]:
+    return [Interval(row[f"{what} out"], row[f"{what} low"], row[f"{what} high"]) for row in rows]
 
 
-def _states_projections(link: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    given = {OF_MEAN: max(row["of mean"] for row in rows)}
+def _states_projections(link: str, rows: Rows) -> list[Statement]:
+    given = {OF_MEAN: max(_column(rows, "of mean"))}
     left = (
         f"{link} link: scores that are blind to the {D - K} directions outside col(B) give "
         f"{_span(rows, 'irrelevant out')} times the unit's error."
@@ -343,57 +371,56 @@ def _states_projections(link: str, rows: Sequence[Mapping[str, Any]]) -> list[St
         f"{_span(rows, 'of mean')} of that of the mean label)."
     )
     return [
-        statement(left, LEAVES, *(_interval(row, "irrelevant") for row in rows), given=given),
-        statement(broken, BREAKS, *(_interval(row, "relevant") for row in rows), given=given),
+        statement(left, LEAVES, *_intervals(rows, "irrelevant"), given=given),
+        statement(broken, BREAKS, *_intervals(rows, "relevant"), given=given),
     ]
 
 
-def _states_matrix(link: str, rows: Sequence[Mapping[str, Any]]) -> Statement:
+def _states_matrix(link: str, rows: Rows) -> Statement:
     """Theorem 4 speaks of linear functions; for the others the slides claim the subspace only."""
     share = max(abs(row["c outside"] / row["c"]) for row in rows)
     text = (
         f"{link} link: {_span(rows, 'outside')} of M's squared entries lie outside the block of "
         f"col(B) (0 for M = c B Bᵀ, {1 - K / D:.2g} for M = w I); |c'| / c is up to {share:.2g}."
     )
-    return (
-        statement(text, IS_PROJECTION, *(row["outside"] for row in rows))
-        if link == "affine"
-        else note(_first(text))
-    )
+    if link == "affine":
+        return statement(text, IS_PROJECTION, *_column(rows, "outside"))
+    return note(_first(text))
 
 
 def _first(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _states_minima(
-    rows: Sequence[Mapping[str, Any]], endless: Sequence[Mapping[str, Any]]
-) -> list[Statement]:
+def _states_minima(rows: Rows, endless: Rows) -> list[Statement]:
     if not rows:
         return []
-    shares = [row["outside capped"] / row["c capped"] for row in rows]
-    ns = f"n = {', '.join(str(row['n']) for row in rows)}"
-    text = (
+    shares = []
+    # The parts of the sentences, by length.
+    lengths = []
+    gains = []
+    others = []
+    for row in rows:
+        shares.append(row["outside capped"] / row["c capped"])
+        lengths.append(str(row["n"]))
+        interval = f"[{row['low']:.3g}, {row['high']:.3g}]"
+        gains.append(f"{row['held / free']:.3g} {interval} at n = {row['n']}")
+        others.append(f"{row['outside free'] / row['c free']:.2g}")
+    with_cap = (
         f"Theorem 4 without noise, |BᵀMB| at most {CAP:g}: |c'| / c of the exact minimum is at "
-        f"most {max(shares):.2g} (d = {THEOREM_D}, k = {K}, {ns})."
+        f"most {max(shares):.2g} (d = {THEOREM_D}, k = {K}, n = {', '.join(lengths)})."
     )
-    floor = "".join(
-        f" For infinitely long prompts the least error of c B Bᵀ is {row['loss held']:.3g}, at c "
-        f"= {row['c held']:.3g}, and that of w I falls to 0."
-        for row in endless
+    without = (
+        "Theorem 4 without the cap: the least error of any c B Bᵀ over that of any c B Bᵀ + c' "
+        f"(I − B Bᵀ) is {', '.join(gains)}; there |c'| / c of the exact minimum is "
+        f"{', '.join(others)}."
     )
-    gains = ", ".join(
-        f"{row['held / free']:.3g} [{row['low']:.3g}, {row['high']:.3g}] at n = {row['n']}"
-        for row in rows
-    )
-    others = ", ".join(f"{row['outside free'] / row['c free']:.2g}" for row in rows)
-    return [
-        statement(text, CAPPED, *shares, kind="formula"),
-        note(
-            "Theorem 4 without the cap: the least error of any c B Bᵀ over that of any c B Bᵀ + c' "
-            f"(I − B Bᵀ) is {gains}; there |c'| / c of the exact minimum is {others}.{floor}"
-        ),
-    ]
+    for row in endless:
+        without += (
+            f" For infinitely long prompts the least error of c B Bᵀ is {row['loss held']:.3g}, at "
+            f"c = {row['c held']:.3g}, and that of w I falls to 0."
+        )
+    return [statement(with_cap, CAPPED, *shares, kind="formula"), note(without)]
 
 
 def _says_of_uncapped(row: Mapping[str, Any]) -> Statement:
@@ -408,18 +435,21 @@ def _says_of_uncapped(row: Mapping[str, Any]) -> Statement:
     )
 
 
+def _compared(task: str, seed: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("angle", "outside", "c", "c outside", "of mean", "irrelevant out", "relevant out")
+    found = {"task": task, "n": row["n used"], "seed": seed}
+    for key in keys:
+        found[key] = row[key]
+    return found
+
+
 def compare(results: Results) -> DataFrame | None:
     """A row a unit; the slides show curves and print no numbers."""
-    keys = ("angle", "outside", "c", "c outside", "of mean", "irrelevant out", "relevant out")
-    units = [
-        (f"{row['link']}, σ = {row['σ']:g}", row["seed"], row)
-        for row in errors.rows_of(results, "units")
-    ]
-    units += [("linear, σ = 0, no cap", 0, row) for row in errors.rows_of(results, "theorem units")]
-    rows = [
-        {"task": task, "n": row["n used"], "seed": seed, **{key: row[key] for key in keys}}
-        for task, seed, row in units
-    ]
+    rows = []
+    for row in errors.rows_of(results, "units"):
+        rows.append(_compared(f"{row['link']}, σ = {row['σ']:g}", row["seed"], row))
+    for row in errors.rows_of(results, "theorem units"):
+        rows.append(_compared("linear, σ = 0, no cap", 0, row))
     words = (
         f"angle: {ANGLE}; outside: {OUTSIDE}; of mean: {OF_MEAN}; irrelevant out and relevant out: "
         "the error without these directions in the scores, over the error"

@@ -70,16 +70,16 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         }
         task = task.with_points(min(task.n_points, SMOKE_N + 1))
     else:
-        changes = {"steps": 10 * training.steps, "warmup_steps": 10 * training.warmup_steps}
-        changes |= {
+        changes = {
+            "steps": 10 * training.steps,
+            "warmup_steps": 10 * training.warmup_steps,
             "batch_size": 4 * training.batch_size,
             "learning_rate": training.learning_rate / 10,
-        }
-        changes |= {
             "checkpoint_every": 2000,
             "snapshots": tuple(10 * step for step in training.snapshots),
         }
-    return replace(config, task=task, training=whole_prompts(training, task, changes))
+    training = whole_prompts(training, task, changes)
+    return replace(config, task=task, training=training)
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,12 @@ class Varied:
 
     def __call__(self, config: RunConfig, scale: str) -> RunConfig:
         """The run."""
-        training = config.training and replace(config.training, **dict(self.training))
-        return at_preset(
-            replace(config, task=replace(config.task, **dict(self.task)), training=training), scale
-        )
+        task = replace(config.task, **dict(self.task))
+        training = config.training
+        if training:
+            training = replace(training, **dict(self.training))
+        changed = replace(config, task=task, training=training)
+        return at_preset(changed, scale)
 
 
 def varied(
@@ -128,19 +130,24 @@ def varied(
     'lipschitz_relu_l_10'
     """
     words = {"lipschitz": "L", "noise_std": "σ", "n_points": "points"}
-    own = label or ", ".join(
-        f"{words.get(key, key)} = {value:g}"
-        if isinstance(value, (int, float))
-        else f"{key} {value}"
-        for key, value in task.items()
-    )
-    changes = Varied(tuple(task.items()), tuple((training or {}).items()))
-    return VariedModel(recipe, seed, tuple(scales), changes, own)
+    parts = []
+    for key, value in task.items():
+        if isinstance(value, (int, float)):
+            word = words.get(key, key)
+            parts.append(f"{word} = {value:g}")
+        else:
+            parts.append(f"{key} {value}")
+    label = label or ", ".join(parts)
+    training = training or {}
+    changes = Varied(tuple(task.items()), tuple(training.items()))
+    return VariedModel(recipe, seed, tuple(scales), changes, label)
 
 
 # Units of softmax attention on F_L^+, as different as the recipe makes them: by L.
 RELU_UNITS = {
-    lipschitz: varied("lipschitz_relu", lipschitz=lipschitz) for lipschitz in (0.3, 1.0, 10.0)
+    0.3: varied("lipschitz_relu", lipschitz=0.3),
+    1.0: varied("lipschitz_relu", lipschitz=1.0),
+    10.0: varied("lipschitz_relu", lipschitz=10.0),
 }
 
 
@@ -169,7 +176,8 @@ def matrix_of(model: HookedTransformer) -> Float[Tensor, "dim dim"]:
 
 def window_of(model: HookedTransformer, task: RidgeFunction) -> theory.Isotropy:
     """w and the deviation from w I of Sigma^(1/2) M Sigma^(1/2), the M of whitened inputs."""
-    return theory.isotropy(theory.whitened(matrix_of(model), sigma_of(task)))
+    whitened = theory.whitened(matrix_of(model), sigma_of(task))
+    return theory.isotropy(whitened)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,16 +189,16 @@ class KernelUnit:
     """
 
     matrix: Float[Tensor, "dim dim"]
-    _made: dict[int, HookedTransformer] = field(
-        default_factory=dict, repr=False
-    )  # by points: making one takes a while
+    # By points: making one takes a while.
+    _made: dict[int, HookedTransformer] = field(default_factory=dict, repr=False)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of the query; NaN for the other points, whose labels are shown."""
-        if prompts.n_points not in self._made:
+        n_points = prompts.n_points
+        if n_points not in self._made:
             unit = SoftmaxAttention.from_product(self.matrix.double())
-            self._made[prompts.n_points] = unit.to_transformer(prompts.n_points)
-        return predict(self._made[prompts.n_points], Stacked(), prompts)
+            self._made[n_points] = unit.to_transformer(n_points)
+        return predict(self._made[n_points], Stacked(), prompts)
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -209,10 +217,14 @@ def batches(
         stream: names what they are for.
         seed: of the sample; that of the setup by default.
     """
-    at_once = max(1, BATCH // setup.preset.n_contexts)  # blocks; draws depend on it
-    for block in range(0, setup.preset.n_functions, at_once):
-        n = min(at_once, setup.preset.n_functions - block) * setup.preset.n_contexts
-        numbers = generator(setup.seed if seed is None else seed, f"lipschitz/{stream}", block)
+    if seed is None:
+        seed = setup.seed
+    n_blocks = setup.preset.n_functions
+    each = setup.preset.n_contexts
+    at_once = max(1, BATCH // each)  # blocks; draws depend on it
+    for first in range(0, n_blocks, at_once):
+        n = min(at_once, n_blocks - first) * each
+        numbers = generator(seed, f"lipschitz/{stream}", first)
         yield task.sample(n, numbers, dtype=torch.float64)
 
 
@@ -220,7 +232,9 @@ def by_block(
     setup: Setup, parts: Iterable[Float[Tensor, "prompt *rest"]]
 ) -> Float[np.ndarray, "block *rest"]:
     """Means over the prompts of each block, of one number or more a prompt."""
-    return torch.cat(list(parts)).unflatten(0, (-1, setup.preset.n_contexts)).mean(1).numpy()
+    together = torch.cat(list(parts))
+    blocks = together.unflatten(0, (-1, setup.preset.n_contexts))
+    return blocks.mean(1).numpy()
 
 
 def query_errors(
@@ -242,22 +256,20 @@ def query_errors(
     asked = predictor if predictor is not None else setup.models[name]
 
     def compute() -> DataArray:
-        misses = (
-            (predictions(asked, prompts) - prompts.ys)[:, -1, 0]
-            for prompts in batches(setup, task, "queries")
-        )
-        blocks = by_block(setup, (miss.square() for miss in misses))
-        return make_array(
-            blocks, {"block": tuple(range(len(blocks)))}, note=SAMPLE.format(**asdict(setup.preset))
-        )
+        squares = []
+        for prompts in batches(setup, task, "queries"):
+            misses = predictions(asked, prompts) - prompts.ys
+            squares.append(misses[:, -1, 0].square())
+        blocks = by_block(setup, squares)
+        axes = {"block": tuple(range(len(blocks)))}
+        return make_array(blocks, axes, note=SAMPLE.format(**asdict(setup.preset)))
 
-    own = (
-        asked.matrix.tolist()
-        if isinstance(asked, KernelUnit)
-        else "model"
-        if predictor is None
-        else name
-    )
+    if isinstance(asked, KernelUnit):
+        own = asked.matrix.tolist()
+    elif predictor is None:
+        own = "model"
+    else:
+        own = name
     found = setup.keep(
         "lipschitz: error at the query", [name], compute, task=encode(task), predictor=own
     )

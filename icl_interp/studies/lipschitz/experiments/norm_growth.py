@@ -94,16 +94,20 @@ def run(setup: Setup) -> dict[str, Result]:
     """|M| by step, and where it and w end beside the best window."""
     paths = {}
     for key, model in MODELS.items():
-        found = _path(setup.models[model.name]) if setup.has(model.name) else {}
+        name = model.name
+        if not setup.has(name):
+            continue
+        found = _path(setup.models[name])
         if found:
             paths[key] = found
     if not paths:
         return {}
 
     # Where each path goes in the array.
-    lipschitz = [value for value in LIPSCHITZ if any(key[2] == value for key in paths)]
-    seeds = sorted({key[3] for key in paths})
-    steps = sorted({step for path in paths.values() for step in path})
+    _, _, all_sizes, all_seeds = zip(*paths, strict=True)
+    lipschitz = sorted(set(all_sizes))
+    seeds = sorted(set(all_seeds))
+    steps = sorted(set().union(*paths.values()))
     axes = {"class": CLASSES, "inputs": INPUTS, "L": lipschitz, "seed": seeds, "step": steps}
     values = np.full(tuple(map(len, axes.values())), np.nan)
     for (kind, inputs, size, seed), path in paths.items():
@@ -112,7 +116,8 @@ def run(setup: Setup) -> dict[str, Result]:
 
     rows = []
     for key, path in paths.items():
-        rows.append(_row(setup, key, setup.models[MODELS[key].name], path))
+        name = MODELS[key].name
+        rows.append(_row(setup, key, setup.models[name], path))
     words = "|M|: spectral norm"
     window = "w: mean of the diagonal of Σ^½ M Σ^½"
     return {
@@ -128,7 +133,8 @@ def _path(checkpoint: Checkpoint) -> dict[int, float]:
     """|M| at each step whose weights were kept."""
     norms = {}
     for step, model in checkpoint.snapshots().items():
-        norms[step] = float(torch.linalg.matrix_norm(models.matrix_of(model), 2))
+        matrix = models.matrix_of(model)
+        norms[step] = float(torch.linalg.matrix_norm(matrix, 2))
     return norms
 
 
@@ -142,7 +148,9 @@ def mean_norm(norms: Mapping[int, float]) -> float:
     """
     steps = sorted(norms)
     area = np.trapezoid([norms[step] for step in steps], steps)
-    return float(area) / (steps[-1] - steps[0])
+    first = steps[0]
+    last = steps[-1]
+    return float(area) / (last - first)
 
 
 def _row(
@@ -156,6 +164,8 @@ def _row(
         lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
     )
     end = models.window_of(checkpoint.model, task)
+    inverse = torch.linalg.inv(sigma_of(task))
+    best_norm = best.window * torch.linalg.matrix_norm(inverse, 2)
     last = max(norms)
     early = min(norms, key=lambda step: abs(step - EARLY / STEPS * last))
     return {
@@ -172,9 +182,7 @@ def _row(
         "best w": float(best.window),
         "low": float(best.low),
         "high": float(best.high),
-        "best |M|": float(
-            best.window * torch.linalg.matrix_norm(torch.linalg.inv(sigma_of(task)), 2)
-        ),
+        "best |M|": float(best_norm),
         "early step": early,
         "last step": last,
     }
@@ -192,8 +200,9 @@ def states(results: Results) -> tuple[Statement, ...]:
     for kind in CLASSES:
         for inputs in INPUTS:
             rows = errors.rows_of(results, "ends", **{"class": kind, "inputs": inputs})
-            if len({row["L"] for row in rows}) > 1:
-                lines += _states_setting(kind, inputs, sorted(rows, key=lambda row: row["L"]))
+            rows = sorted(rows, key=lambda row: row["L"])
+            if rows and rows[0]["L"] < rows[-1]["L"]:
+                lines += _states_setting(kind, inputs, rows)
     return tuple(lines) or (note("No model is here, so nothing is measured."),)
 
 
@@ -201,17 +210,21 @@ def _states_setting(kind: str, inputs: str, rows: Sequence[Mapping[str, Any]]) -
     ratios = neighbours(rows)
     least, (below, above) = least_of(ratios)
     # Where models are missing some ratios rest on fewer seeds.
-    n_seeds = sorted({len(each) for each in ratios.values()})
-    seeds = "one run each" if n_seeds == [1] else f"{' to '.join(map(str, n_seeds))} seeds each"
+    n_seeds = sorted(set(map(len, ratios.values())))
+    seeds = "one run each"
+    if n_seeds != [1]:
+        seeds = f"{' to '.join(map(str, n_seeds))} seeds each"
     where = f"{kind} tasks, inputs {inputs}"
+    first = rows[0]
+    interval = f"[{least.low:.3g}, {least.high:.3g}]"
     text = (
-        f"{where}: the mean |M| over {rows[0]['last step']:,} steps of training is "
+        f"{where}: the mean |M| over {first['last step']:,} steps of training is "
         f"{_listed(rows, 'mean |M|')}; the least ratio between neighbours is {least.value:.3g} "
-        f"[{least.low:.3g}, {least.high:.3g}], of L = {above:g} over L = {below:g} ({seeds}; the "
+        f"{interval}, of L = {above:g} over L = {below:g} ({seeds}; the "
         "slides: |M| grows faster with larger L, which they do not name)."
     )
     beside = (
-        f"{where}: early, at step {rows[0]['early step']:,}, |M| is {_listed(rows, '|M| early')}. "
+        f"{where}: early, at step {first['early step']:,}, |M| is {_listed(rows, '|M| early')}. "
         f"Training ends at w = {_listed(rows, 'w at the end')}; the best window by theory is w = "
         f"{_listed(rows, 'best w')}."
     )
@@ -222,11 +235,14 @@ def neighbours(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[float, float], t
     """The ratio of the mean |M| of each L and the next smaller one, seed by seed."""
     norms: dict[float, dict[int, float]] = defaultdict(dict)
     for row in rows:
-        norms[row["L"]][row.get("seed", 0)] = row["mean |M|"]
+        seed = row.get("seed", 0)
+        norms[row["L"]][seed] = row["mean |M|"]
     ratios = {}
     for below, above in pairwise(sorted(norms)):
-        shared = sorted(norms[below].keys() & norms[above].keys())
-        ratios[below, above] = tuple(norms[above][seed] / norms[below][seed] for seed in shared)
+        smaller = norms[below]
+        larger = norms[above]
+        shared = sorted(smaller.keys() & larger.keys())
+        ratios[below, above] = tuple(larger[seed] / smaller[seed] for seed in shared)
     return ratios
 
 
@@ -243,7 +259,8 @@ def least_of(
     found = {}
     for pair, each in ratios.items():
         value, low, _ = _mean_ratio(each, 0.05)
-        found[pair] = value, low, _mean_ratio(each, 0.05 / len(ratios))[2]
+        _, _, high = _mean_ratio(each, 0.05 / len(ratios))
+        found[pair] = value, low, high
     pair = min(found, key=lambda one: found[one][0])
     values, lows, highs = zip(*found.values(), strict=True)
     return Estimate(LEAST, min(values), min(lows), min(highs)), pair
@@ -254,11 +271,15 @@ def _mean_ratio(ratios: Sequence[float], error: float) -> tuple[float, float, fl
     from scipy.special import stdtrit  # only here: it loads slowly
 
     logs = np.log(ratios)
+    n = len(logs)
     mean = float(np.mean(logs))
-    if len(logs) < 2:
-        return math.exp(mean), 0.0, math.inf
-    half = float(stdtrit(len(logs) - 1, 1 - error / 2) * np.std(logs, ddof=1)) / len(logs) ** 0.5
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    value = math.exp(mean)
+    if n < 2:
+        return value, 0.0, math.inf
+    quantile = stdtrit(n - 1, 1 - error / 2)
+    spread = np.std(logs, ddof=1)
+    half = float(quantile * spread) / n**0.5
+    return value, math.exp(mean - half), math.exp(mean + half)
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], column: str) -> str:
@@ -266,7 +287,11 @@ def _listed(rows: Sequence[Mapping[str, Any]], column: str) -> str:
     numbers: dict[float, list[float]] = defaultdict(list)
     for row in rows:
         numbers[row["L"]].append(row[column])
-    return ", ".join(f"{np.mean(each):.2g} at L = {size:g}" for size, each in numbers.items())
+    parts = []
+    for size, each in numbers.items():
+        mean = np.mean(each)
+        parts.append(f"{mean:.2g} at L = {size:g}")
+    return ", ".join(parts)
 
 
 def compare(results: Results) -> DataFrame | None:

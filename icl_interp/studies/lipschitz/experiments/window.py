@@ -43,7 +43,9 @@ LENGTHS = {
     "paper": (5, 10, 20, 50, 100, 200, 500, 1000),
 }
 BEST = "best window at each n"
-FUNCTIONS, ANGLES = 5, 97  # shown: functions of each L, and places on the circle
+# Shown: functions of each L, and places on the circle.
+FUNCTIONS = 5
+ANGLES = 97
 DISTANCES = np.linspace(0.0, 2.0, 21)  # edges of the bins of |x_i - x_q|
 FEW = 20  # keys of a bin below which it is left out
 
@@ -60,44 +62,47 @@ def run(setup: Setup) -> dict[str, Result]:
     names = {lipschitz: model.name for lipschitz, model in UNITS.items() if setup.has(model.name)}
     if not names:
         return {}
-    tasks = {lipschitz: models.task_of(setup.models[name]) for lipschitz, name in names.items()}
-    matrices = {
-        lipschitz: models.matrix_of(setup.models[name].model) for lipschitz, name in names.items()
-    }
-    seen = {
-        lipschitz: _attention(setup, names[lipschitz], task) for lipschitz, task in tasks.items()
-    }
-    windows = [
-        _window(setup, lipschitz, tasks[lipschitz], matrices[lipschitz], seen[lipschitz])
-        for lipschitz in names
-    ]
+    tasks = {}
+    matrices = {}
+    seen = {}
+    windows = []
+    for lipschitz, name in names.items():
+        checkpoint = setup.models[name]
+        task = models.task_of(checkpoint)
+        matrix = models.matrix_of(checkpoint.model)
+        attention = _attention(setup, name, task)
+        tasks[lipschitz] = task
+        matrices[lipschitz] = matrix
+        seen[lipschitz] = attention
+        windows.append(_window(setup, lipschitz, task, matrix, attention))
     sizes = tuple(names)
+    results: dict[str, Result] = {}
+
+    # The top row: functions on a great circle.
+    task = tasks[sizes[0]]
+    n = task.n_points - 1
+    where = f"F_L⁺, d = {task.dim}, σ = {task.noise_std:g}"
     angles = np.linspace(-math.pi, math.pi, ANGLES)
     functions = np.stack([_functions(setup, task, angles) for task in tasks.values()])
-    task = next(iter(tasks.values()))
-    where = f"F_L⁺, d = {task.dim}, σ = {task.noise_std:g}"
-    results: dict[str, Result] = {
-        "functions": make_curve(
-            functions,
-            {"L": sizes, "function": range(FUNCTIONS), "angle": angles},
-            note=f"{where}: f(x) - f(x_q) on a great circle through the query x_q",
-        ),
-        "attention": make_curve(
-            np.stack([_profile(seen[lipschitz], task.n_points - 1) for lipschitz in names]),
-            {
-                "L": sizes,
-                "statistic": ("mean", "low", "high"),
-                "distance": (DISTANCES[1:] + DISTANCES[:-1]) / 2,
-            },
-            note=f"{where}: n times the attention to a key, by its distance from the query; low, "
-            "high: 10 % and 90 %",
-        ),
-        "windows": table_of_rows(
-            windows, note=f"{where}, n = {task.n_points - 1}; best: least loss by theory"
-        ),
-    }
-    curve, paired = _errors(setup, tasks, matrices)
-    return {**results, "errors": curve, "paired": paired}
+    axes = {"L": sizes, "function": range(FUNCTIONS), "angle": angles}
+    words = f"{where}: f(x) - f(x_q) on a great circle through the query x_q"
+    results["functions"] = make_curve(functions, axes, note=words)
+
+    # The middle row: attention by distance, and the windows.
+    profiles = np.stack([_profile(attention, n) for attention in seen.values()])
+    centres = (DISTANCES[1:] + DISTANCES[:-1]) / 2
+    axes = {"L": sizes, "statistic": ("mean", "low", "high"), "distance": centres}
+    words = (
+        f"{where}: n times the attention to a key, by its distance from the query; low, high: 10 % "
+        "and 90 %"
+    )
+    results["attention"] = make_curve(profiles, axes, note=words)
+    words = f"{where}, n = {n}; best: least loss by theory"
+    results["windows"] = table_of_rows(windows, note=words)
+
+    # The bottom row: errors by length.
+    results["errors"], results["paired"] = _errors(setup, tasks, matrices)
+    return results
 
 
 # ---- attention -----------------------------------------------------------------------------------
@@ -110,18 +115,21 @@ def _attention(setup: Setup, name: str, task: RidgeFunction) -> DataArray:
     """
 
     def compute() -> DataArray:
-        checkpoint, found = setup.models[name], []
+        checkpoint = setup.models[name]
+        found = []
         for prompts in models.batches(setup, task, "attention"):
             pattern = _pattern(checkpoint, prompts)
-            apart = torch.linalg.vector_norm(prompts.xs[:, :-1] - prompts.xs[:, -1:], dim=-1)
+            steps = prompts.xs[:, :-1] - prompts.xs[:, -1:]
+            apart = torch.linalg.vector_norm(steps, dim=-1)
             found.append(torch.stack([pattern, apart], 1))
             if sum(map(len, found)) >= KEPT:
                 break
         values = torch.cat(found)[:KEPT].numpy()
+        n_prompts, _, n_examples = values.shape
         axes = {
-            "prompt": range(len(values)),
+            "prompt": range(n_prompts),
             "what": ("attention", "distance"),
-            "example": range(values.shape[2]),
+            "example": range(n_examples),
         }
         return make_array(values, axes)
 
@@ -143,13 +151,16 @@ def _pattern(checkpoint: Checkpoint, prompts: Prompts) -> Float[Tensor, "prompt 
 
 def _profile(seen: DataArray, n: int) -> Float[np.ndarray, "statistic distance"]:
     """n times the attention in bins of distance: mean, 10 % and 90 %."""
-    weights, apart = (seen.sel(what=what).values.ravel() for what in ("attention", "distance"))
+    weights = seen.sel(what="attention").values.ravel()
+    apart = seen.sel(what="distance").values.ravel()
     places = np.digitize(apart, DISTANCES) - 1
-    out = np.full((3, len(DISTANCES) - 1), np.nan)
-    for i in range(len(DISTANCES) - 1):
+    n_bins = len(DISTANCES) - 1
+    out = np.full((3, n_bins), np.nan)
+    for i in range(n_bins):
         inside = n * weights[places == i]
         if len(inside) >= FEW:
-            out[:, i] = inside.mean(), *np.quantile(inside, (0.1, 0.9))
+            low, high = np.quantile(inside, (0.1, 0.9))
+            out[:, i] = inside.mean(), low, high
     return out
 
 
@@ -164,34 +175,48 @@ def _window(
 
     M's own w and the best w stand beside it.
     """
-    log, near = (
-        np.log(seen.sel(what="attention").values),
-        -(seen.sel(what="distance").values ** 2) / 2,
-    )
-    log, near = (values - values.mean(1, keepdims=True) for values in (log, near))
-    products = [
-        (a * b).mean(1) for a, b in ((near, log), (near, near), (log, log))
-    ]  # a number a prompt
-    w = bootstrap(lambda xy, xx: xy / xx, *products[:2])
-    explained = bootstrap(lambda xy, xx, yy: xy**2 / (xx * yy), *products)
-    n, contexts = task.n_points - 1, 400 if setup.preset.name == "smoke" else None
+    weights = seen.sel(what="attention").values
+    distances = seen.sel(what="distance").values
+    log = np.log(weights)
+    log = log - log.mean(1, keepdims=True)
+    near = -(distances**2) / 2
+    near = near - near.mean(1, keepdims=True)
+
+    # Moments of each prompt, of which slope and explained share are made.
+    both = (near * log).mean(1)
+    of_near = (near * near).mean(1)
+    of_log = (log * log).mean(1)
+    w = bootstrap(lambda xy, xx: xy / xx, both, of_near)
+    explained = bootstrap(lambda xy, xx, yy: xy**2 / (xx * yy), both, of_near, of_log)
+    row: dict[str, Any] = {"L": lipschitz}
+    for key, interval in (("w", w), ("explained", explained)):
+        row[key] = interval.value
+        row[f"{key}, low"] = interval.low
+        row[f"{key}, high"] = interval.high
+
     best = theory.optimal_window(
-        lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
+        lipschitz,
+        task.noise_std,
+        task.n_points - 1,
+        task.dim,
+        task.link,
+        task.frequency,
+        contexts=_contexts(setup),
     )
-    weights = torch.from_numpy(np.array(seen.sel(what="attention").values))
-    found: dict[str, Any] = {"L": lipschitz}
-    for key, i in (("w", w), ("explained", explained)):
-        found |= {key: i.value, f"{key}, low": i.low, f"{key}, high": i.high}
-    return {
-        **found,
-        "w of M": float(theory.isotropy(matrix).window),
-        "best w": float(best.window),
-        "best w, low": float(best.low),
-        "best w, high": float(best.high),
-        "half-weight angle": _degrees(w.value),
-        "best angle": _degrees(float(best.window)),
-        "keys": float(theory.effective_sample_size(weights).mean()),
-    }
+    row["w of M"] = float(theory.isotropy(matrix).window)
+    row["best w"] = float(best.window)
+    row["best w, low"] = float(best.low)
+    row["best w, high"] = float(best.high)
+    row["half-weight angle"] = _degrees(w.value)
+    row["best angle"] = _degrees(row["best w"])
+    keys = theory.effective_sample_size(torch.from_numpy(np.array(weights)))
+    row["keys"] = float(keys.mean())
+    return row
+
+
+def _contexts(setup: Setup) -> int | None:
+    """Of theory's Monte Carlo; None for its own number."""
+    return 400 if setup.preset.name == "smoke" else None
 
 
 def _degrees(w: float) -> float:
@@ -212,9 +237,11 @@ def _functions(
     numbers = generator(setup.seed, "lipschitz/functions shown")
     parameters = task.sample_parameters(FUNCTIONS, numbers, torch.float64)
     circle = torch.zeros(ANGLES, task.dim, dtype=torch.float64)
-    circle[:, 0], circle[:, 1] = torch.from_numpy(np.cos(angles)), torch.from_numpy(np.sin(angles))
+    circle[:, 0] = torch.from_numpy(np.cos(angles))
+    circle[:, 1] = torch.from_numpy(np.sin(angles))
+    query = circle[ANGLES // 2][None]
     values = task.targets(parameters, circle.expand(FUNCTIONS, -1, -1))[..., 0]
-    at_query = task.targets(parameters, circle[ANGLES // 2][None].expand(FUNCTIONS, 1, -1))[..., 0]
+    at_query = task.targets(parameters, query.expand(FUNCTIONS, 1, -1))[..., 0]
     return (values - at_query).numpy()
 
 
@@ -225,27 +252,34 @@ def _errors(
 
     Errors are of every unit, and of the best window at that n.
     """
-    lengths, sizes = LENGTHS[setup.preset.name], tuple(tasks)
+    lengths = LENGTHS[setup.preset.name]
+    sizes = tuple(tasks)
     values = np.zeros((len(sizes), len(sizes) + 1, 3, len(lengths)))
     rows = []
     for i, (lipschitz, task) in enumerate(tasks.items()):
+        noise = task.noise_std
         for k, n in enumerate(lengths):
+            # Errors of all units on the same prompts, by block.
             asked = replace(task, n_points=n + 1)
-            blocks = {
-                unit: np.asarray(
-                    models.query_errors(setup, "unit", asked, models.KernelUnit(matrix)).values
-                )
-                for unit, matrix in matrices.items()
-            }
-            for j, found in enumerate(blocks.values()):
-                error = bootstrap(lambda mean: mean, found, positive=True)
+            blocks = {}
+            for j, (unit, matrix) in enumerate(matrices.items()):
+                predictor = models.KernelUnit(matrix)
+                found = models.query_errors(setup, "unit", asked, predictor)
+                blocks[unit] = np.asarray(found.values)
+                error = bootstrap(lambda mean: mean, blocks[unit], positive=True)
                 values[i, j, :, k] = error.value, error.low, error.high
-            contexts = 400 if setup.preset.name == "smoke" else None
-            table = theory.loss_table(n, task.dim, contexts=contexts)
-            best = theory.table_optimum(table, lipschitz, task.noise_std)
-            values[i, -1, :, k] = float(best.risk)
-            for unit, found in blocks.items():
-                ratio = bootstrap(lambda a, b: a / b, found, blocks[lipschitz], positive=True)
+            table = theory.loss_table(n, task.dim, contexts=_contexts(setup))
+            best = theory.table_optimum(table, lipschitz, noise)
+            least = best.risk
+            values[i, -1, :, k] = float(least)
+
+            # Each unit against the one that was trained at this L, and what theory says of it.
+            own = blocks[lipschitz]
+            for unit, matrix in matrices.items():
+                ratio = bootstrap(lambda a, b: a / b, blocks[unit], own, positive=True)
+                window = theory.isotropy(matrix).window
+                w = window.clamp(table.windows[0], table.windows[-1])
+                loss = theory.window_loss(table, w, lipschitz, noise).value
                 row = {
                     "L": lipschitz,
                     "unit": unit,
@@ -253,12 +287,10 @@ def _errors(
                     "ratio": ratio.value,
                     "low": ratio.low,
                     "high": ratio.high,
+                    "best w": float(best.window),
+                    "times least": float(loss / least),
                 }
-                w = theory.isotropy(matrices[unit]).window.clamp(
-                    table.windows[0], table.windows[-1]
-                )
-                times = theory.window_loss(table, w, lipschitz, task.noise_std).value / best.risk
-                rows.append({**row, "best w": float(best.window), "times least": float(times)})
+                rows.append(row)
     axes = {
         "L": sizes,
         "unit": (*(f"trained at L = {size:g}" for size in sizes), BEST),
@@ -284,27 +316,31 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = sorted(errors.rows_of(results, "windows"), key=lambda row: row["L"])
     if not rows:
         return (note("No model is here, so nothing is measured."),)
-    shares = "; ".join(f"{row['explained']:.3g} at L = {row['L']:g}" for row in rows)
+    explained = []
+    shares = []
+    windows = []
+    for row in rows:
+        size = row["L"]
+        at = f"at L = {size:g}"
+        share = errors.interval_of(row, "explained", "explained, low", "explained, high")
+        explained.append(share)
+        shares.append(f"{share.value:.3g} {at}")
+        w = row["w"]
+        low = row["w, low"]
+        high = row["w, high"]
+        wanted = row["best w"]
+        windows.append(f"w = {w:.3g} [{low:.3g}, {high:.3g}] {at}, best {wanted:.3g}")
     nearer = (
         "attention is larger for keys closer to the query, and distance alone decides it: the "
         "share of the variance of log attention that -|x_i - x_q|² explains within a prompt is "
-        f"{shares} (one run at each L)."
+        f"{'; '.join(shares)} (one run at each L)."
     )
-    listed = "; ".join(
-        (
-            f"w = {row['w']:.3g} [{row['w, low']:.3g}, {row['w, high']:.3g}] at L = {row['L']:g}, "
-            f"best {row['best w']:.3g}"
-        )
-        for row in rows
-    )
-    best = f"units adapt to the window that each L asks for: {listed}."
-    explained = [
-        errors.interval_of(row, "explained", "explained, low", "explained, high") for row in rows
-    ]
-    lines = [
-        statement(nearer, SEES_DISTANCE, *explained),
-        statement(best, AT_BEST, *map(_factor, rows)),
-    ]
+    best = f"units adapt to the window that each L asks for: {'; '.join(windows)}."
+    # The statements, in the order of the figure.
+    lines = []
+    lines.append(statement(nearer, SEES_DISTANCE, *explained))
+    factors = map(_factor, rows)
+    lines.append(statement(best, AT_BEST, *factors))
     if len(rows) > 1:
         lines.append(_states_narrower(rows))
     return (*lines, *_states_errors(results, rows))
@@ -315,19 +351,27 @@ def _factor(row: Mapping[str, Any]) -> Interval:
 
     The interval has the least and the largest factor that the windows' intervals allow.
     """
-    value, low, high = (
-        math.log(max(row[a], 1e-9) / row[b])
-        for a, b in (("w", "best w"), ("w, low", "best w, high"), ("w, high", "best w, low"))
-    )
-    least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-    return Interval(math.exp(abs(value)), math.exp(least), math.exp(max(abs(low), abs(high))))
+    value = abs(_log_ratio(row["w"], row["best w"]))
+    low = _log_ratio(row["w, low"], row["best w, high"])
+    high = _log_ratio(row["w, high"], row["best w, low"])
+    most = max(abs(low), abs(high))
+    least = min(abs(low), abs(high))
+    if low <= 0 <= high:
+        least = 0.0
+    return Interval(math.exp(value), math.exp(least), math.exp(most))
+
+
+def _log_ratio(w: float, best: float) -> float:
+    return math.log(max(w, 1e-9) / best)
 
 
 def _states_narrower(rows: Sequence[Mapping[str, Any]]) -> Statement:
-    quotients = [
-        Interval(b["w"] / a["w"], b["w, low"] / a["w, high"], b["w, high"] / a["w, low"])
-        for a, b in pairwise(rows)
-    ]
+    quotients = []
+    for before, row in pairwise(rows):
+        value = row["w"] / before["w"]
+        low = row["w, low"] / before["w, high"]
+        high = row["w, high"] / before["w, low"]
+        quotients.append(Interval(value, low, high))
     listed = "; ".join(
         f"at L = {row['L']:g} a key at {row['half-weight angle']:.0f}° has half the weight of one "
         f"at the query, and the window holds {row['keys']:.2g} keys"
@@ -342,28 +386,37 @@ def _states_errors(results: Results, rows: Sequence[Mapping[str, Any]]) -> list[
 
     A statement is on what the best window does as n grows.
     """
-    paired, lines = errors.rows_of(results, "paired"), []
+    paired = errors.rows_of(results, "paired")
+    lines = []
     for row in rows:
-        mine = [r for r in paired if r["L"] == row["L"]]
-        n = _trained_at([r["n"] for r in mine])
-        others = [r for r in mine if r["n"] == n and r["unit"] != row["L"]]
-        if others:
-            listed = "; ".join(f"trained at L = {r['unit']:g}: {_ratio(r)}" for r in others)
+        size = row["L"]
+        mine = [pair for pair in paired if pair["L"] == size]
+        n = _trained_at([pair["n"] for pair in mine])
+        # The other units at this length, and the own one at all lengths.
+        ratios = []
+        parts = []
+        own = []
+        for pair in mine:
+            if pair["unit"] == size:
+                own.append(pair)
+            elif pair["n"] == n:
+                ratios.append(errors.interval_of(pair, "ratio"))
+                parts.append(f"trained at L = {pair['unit']:g}: {_ratio(pair)}")
+        if ratios:
             text = (
-                f"on L = {row['L']:g} with n = {n} the unit trained there errs least; the errors "
-                f"of the others are larger by a factor: {listed}."
+                f"on L = {size:g} with n = {n} the unit trained there errs least; the errors "
+                f"of the others are larger by a factor: {'; '.join(parts)}."
             )
-            lines.append(
-                statement(text, OWN_IS_BEST, *(errors.interval_of(r, "ratio") for r in others))
-            )
-        own = sorted((r for r in mine if r["unit"] == row["L"]), key=lambda r: r["n"])
+            lines.append(statement(text, OWN_IS_BEST, *ratios))
         if len(own) > 1:
-            lines.append(note(_says_lengths(row["L"], own)))
+            own.sort(key=lambda pair: pair["n"])
+            lines.append(note(_says_lengths(size, own)))
     return lines
 
 
 def _says_lengths(lipschitz: float, own: Sequence[Mapping[str, Any]]) -> str:
-    first, last = own[0], own[-1]
+    first = own[0]
+    last = own[-1]
     return (
         f"L = {lipschitz:g}: from n = {first['n']} to {last['n']} the best window goes from w = "
         f"{first['best w']:.3g} to {last['best w']:.3g}, while a unit keeps the one that it was "

@@ -7,6 +7,8 @@ writing is proportional over all prompts are one head, or nothing where they can
 whose sum is the same for every prompt.
 """
 
+import itertools
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -28,12 +30,16 @@ def read_later(model: HookedTransformer, layer: int) -> Float[Tensor, "d_model r
     readers = [model.unembed.W_U]
     for i, block in enumerate(model.blocks):
         if i > layer:
-            readers += [w for name in "QKV" for w in getattr(block.attn, f"W_{name}")]
+            # Each of these holds a matrix a head.
+            readers.extend(block.attn.W_Q)
+            readers.extend(block.attn.W_K)
+            readers.extend(block.attn.W_V)
         if i >= layer and not model.cfg.attn_only:
             readers.append(block.mlp.W_in)
-    together = torch.cat([w.detach().double().cpu() for w in readers], 1)
-    left, sizes, _ = torch.linalg.svd(together, full_matrices=False)
-    return left[:, sizes > NOTHING * sizes.max()]
+    all_read = torch.cat(readers, 1).detach().double().cpu()
+    left, sizes, _ = torch.linalg.svd(all_read, full_matrices=False)
+    is_read = sizes > NOTHING * sizes.max()
+    return left[:, is_read]
 
 
 def together(written: Float[Tensor, "batch head read"]) -> list[tuple[int, ...]]:
@@ -51,21 +57,25 @@ def together(written: Float[Tensor, "batch head read"]) -> list[tuple[int, ...]]
     [(0,), (1,), (2, 3)]
     """
     n_heads = written.shape[1]
-    about = (written - written.mean(0)).transpose(0, 1).flatten(1).double()
+    centred = written - written.mean(0)
+    about = centred.transpose(0, 1).flatten(1).double()
     sizes = about.norm(dim=1)
     alone = sizes <= NOTHING * sizes.max()  # writes nothing, or the same for all prompts
     unit = about / torch.where(alone, 1.0, sizes)[:, None]
-    alike = 1 - (unit @ unit.T).abs() <= SAME
+    correlations = unit @ unit.T
+    alike = 1 - correlations.abs() <= SAME
+    alike[alone] = False
+    alike[:, alone] = False
+
+    # A head that is in no group yet begins one, with all later heads like it.
+    later = alike.triu(1)
     groups: list[tuple[int, ...]] = []
+    grouped: set[int] = set()
     for head in range(n_heads):
-        if any(head in group for group in groups):
-            continue
-        others = (
-            []
-            if alone[head]
-            else [h for h in range(head + 1, n_heads) if alike[head, h] and not alone[h]]
-        )
-        groups.append((head, *others))
+        if head not in grouped:
+            others = torch.nonzero(later[head])[:, 0].tolist()
+            groups.append((head, *others))
+            grouped.update(others)
     return _with_cancelling(groups, about)
 
 
@@ -75,19 +85,27 @@ def _with_cancelling(
     """Groups joined where their sum is nothing, though none of them is."""
     sums = torch.stack([about[list(group)].sum(0) for group in groups])
     size = sums.norm(dim=1)
-    there = [i for i in range(len(groups)) if size[i] > NOTHING * size.max()]
+    there = torch.nonzero(size > NOTHING * size.max())[:, 0]
     if len(there) < 3:
         return groups
     # Heads that cancel lie in the null space of the sums, with one coefficient for all of them.
     left, values, _ = torch.linalg.svd(sums[there], full_matrices=True)
     rank = int((values > NOTHING * values.max()).sum())
     null = left[:, rank:]
-    joins = (null @ null.T).abs() > NOTHING
+    projection = null @ null.T
+    joins = projection.abs() > NOTHING
     joined: dict[int, list[int]] = {}
-    for row in range(len(there)):
-        members = [there[k] for k in torch.nonzero(joins[row])[:, 0].tolist()]
-        if len(members) > 2 and sums[members].sum(0).norm() <= NOTHING * size[members].max():
+    for row in joins:
+        members = there[row].tolist()
+        if len(members) < 3:
+            continue
+        remainder = sums[members].sum(0)
+        if remainder.norm() <= NOTHING * size[members].max():
             joined[min(members)] = members
-    taken = {i for members in joined.values() for i in members}
-    found = [tuple(sorted(h for i in members for h in groups[i])) for members in joined.values()]
-    return sorted(found + [group for i, group in enumerate(groups) if i not in taken])
+
+    taken = set().union(*joined.values())
+    found = [group for i, group in enumerate(groups) if i not in taken]
+    for members in joined.values():
+        heads = itertools.chain.from_iterable(groups[i] for i in members)
+        found.append(tuple(sorted(heads)))
+    return sorted(found)

@@ -28,11 +28,11 @@ from icl_interp.studies.lipschitz.measurements.unit import task_in, task_of
 from icl_interp.studies.lipschitz.measurements.window_losses import best_window
 from icl_interp.tasks.ridge import RidgeFunction
 
-MODEL, PLAIN, WINDOW = "model", "x_i . x_q", "best window"
-LINKS = (
-    "relu",
-    "phased_cosine",
-)  # neither linear nor even: an even function has no linear part to find
+MODEL = "model"
+PLAIN = "x_i . x_q"
+WINDOW = "best window"
+# Neither linear nor even: an even function has no linear part to find.
+LINKS = ("relu", "phased_cosine")
 ANGLES = 2000  # at which f is read for its linear part
 BINS = 20  # of the cosine
 
@@ -41,7 +41,8 @@ def needs_linear_attention(facts: Facts) -> str | None:
     """Why there is no linear attention on functions that are not linear."""
     if reason := needs_task(facts, RidgeFunction):
         return reason
-    task, cfg = task_in(facts), facts.config
+    task = task_in(facts)
+    cfg = facts.config
     if cfg.mlp_only or cfg.score_fn != "linear" or facts.encoding != "stacked":
         return (
             "The claim is about linear attention on stacked prompts; this model has another design"
@@ -78,8 +79,10 @@ def label_weights(
 
     Both are those at the query.
     """
-    dim, weights, out = prompts.xs.shape[-1], [], []
+    dim = prompts.xs.shape[-1]
     last = lab.encoding.n_tokens(prompts.n_points) - 1
+    weights = []
+    out = []
     for rows in lab.chunks(prompts):
         tokens = lab.tokens(prompts[rows]).requires_grad_(True)
         with torch.enable_grad(), intervene(lab.model, *interventions):
@@ -98,7 +101,8 @@ def share_near(
     It is NaN where all weights are 0.
     """
     size = weights.abs()
-    return (size * (cosines >= edge)).sum(1) / size.sum(1)
+    near = size * (cosines >= edge)
+    return near.sum(1) / size.sum(1)
 
 
 def nonlinear_part(task: RidgeFunction, prompts: Prompts) -> Float[Tensor, " batch"]:
@@ -113,19 +117,29 @@ def nonlinear_part(task: RidgeFunction, prompts: Prompts) -> Float[Tensor, " bat
     q = prompts.parameters[:, :d].double()
     angles = math.pi * (torch.arange(ANGLES, dtype=torch.float64) + 0.5) / ANGLES
     density = angles.sin() ** (d - 2)
-    density, z = density / density.sum(), angles.cos()
-    along = task.value(prompts.parameters.double(), z[None, :, None] * q[:, None])
+    density = density / density.sum()
+    z = angles.cos()
+    points = z[None, :, None] * q[:, None]
+    along = task.value(prompts.parameters.double(), points)
     slope = d * (along * z) @ density
     query = prompts.xs[:, -1].double()
-    return prompts.ys[:, -1, 0] - slope * (query * q).sum(-1)
+    truth = prompts.ys[:, -1, 0]
+    return truth - slope * (query * q).sum(-1)
 
 
 def opposite(task: RidgeFunction, prompts: Prompts) -> Prompts:
     """The same examples before the opposite query, with the value of f there."""
-    xs, ys = prompts.xs.clone(), prompts.ys.clone()
+    xs = prompts.xs.clone()
+    ys = prompts.ys.clone()
     xs[:, -1] = -xs[:, -1]
-    ys[:, -1] = task.targets(prompts.parameters, xs[:, -1:])[:, 0].to(ys)
+    truth = task.targets(prompts.parameters, xs[:, -1:])[:, 0]
+    ys[:, -1] = truth.to(ys)
     return replace(prompts, xs=xs, ys=ys)
+
+
+def _cosines(prompts: Prompts) -> Float[Tensor, "batch example"]:
+    """Of each example to the query, on the unit sphere."""
+    return torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
 
 
 @measurement("lipschitz/label weights", version=2)
@@ -145,30 +159,35 @@ def label_weights_near(lab: Lab) -> DataArray:
     w = float(best_window(task).window)
     edge = half_weight_cosine(w)
     sides: list[dict[str, Float[Tensor, " batch"]]] = []
-    for prompts in (lab.prompts, opposite(task, lab.prompts)):
-        cosines = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
+    turned = opposite(task, lab.prompts)
+    for prompts in (lab.prompts, turned):
+        cosines = _cosines(prompts)
         weights, out = label_weights(lab, prompts)
         beside, _ = label_weights(lab, prompts, lab.head_means)
-        kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
         truth = prompts.ys[:, -1, 0]
-        rows = {f"share, {name}": share_near(one, cosines, edge) for name, one in kernels.items()}
-        rows |= {"weights": weights.abs().sum(1), "weights beside attention": beside.abs().sum(1)}
-        rows |= {"error": (out - truth).square(), "least": nonlinear_part(task, prompts).square()}
-        sides.append(
-            rows
-            | {"prediction^2": out.square(), "truth^2": truth.square(), "edge": 0 * truth + edge}
-        )
-    values = [
-        lab.by_unit((one + two) / 2)
-        for one, two in zip(*(side.values() for side in sides), strict=True)
-    ]
+        kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
+        side = {}
+        for name, one in kernels.items():
+            side[f"share, {name}"] = share_near(one, cosines, edge)
+        side["weights"] = weights.abs().sum(1)
+        side["weights beside attention"] = beside.abs().sum(1)
+        side["error"] = (out - truth).square()
+        rest = nonlinear_part(task, prompts)
+        side["least"] = rest.square()
+        side["prediction^2"] = out.square()
+        side["truth^2"] = truth.square()
+        side["edge"] = 0 * truth + edge
+        sides.append(side)
+
+    # The mean over a query and its opposite.
+    first, second = sides
+    values = [lab.by_unit((first[name] + second[name]) / 2) for name in first]
     note = (
         "near: cosine to the query at least the edge, where the best window has half of its "
         "largest weight"
     )
-    return make_array(
-        values, {"number": tuple(sides[0]), "unit": tuple(range(lab.n_units))}, note=note
-    )
+    axes = {"number": tuple(first), "unit": tuple(range(lab.n_units))}
+    return make_array(values, axes, note=note)
 
 
 @measurement("lipschitz/label weights by cosine")
@@ -177,15 +196,17 @@ def by_cosine(lab: Lab) -> DataArray:
 
     It is over the mean size of weights.
     """
-    task, prompts = task_of(lab), lab.few
-    cosines = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
+    task = task_of(lab)
+    prompts = lab.few
+    cosines = _cosines(prompts)
     w = float(best_window(task).window)
     weights, _ = label_weights(lab, prompts)
     kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
+
+    # The bin of each example, and how many examples a bin has.
     edges = torch.linspace(-1, 1, BINS + 1, dtype=torch.float64)
-    place = (
-        (torch.bucketize(cosines.clamp(-1, 1), edges, right=True) - 1).clamp(0, BINS - 1).flatten()
-    )
+    above = torch.bucketize(cosines.clamp(-1, 1), edges, right=True)
+    place = (above - 1).clamp(0, BINS - 1).flatten()
     count = torch.bincount(place, minlength=BINS).clamp(min=1)
     rows = []
     for one in kernels.values():
@@ -194,6 +215,5 @@ def by_cosine(lab: Lab) -> DataArray:
         rows.append(sums / count / size if size > 0 else sums * 0)
     centres = (edges[1:] + edges[:-1]) / 2
     axes = {"kernel": tuple(kernels), "cosine": tuple(centres.tolist())}
-    return make_curve(
-        torch.stack(rows).numpy(), axes, note="mean weight in a bin, over the mean absolute weight"
-    )
+    note = "mean weight in a bin, over the mean absolute weight"
+    return make_curve(torch.stack(rows).numpy(), axes, note=note)

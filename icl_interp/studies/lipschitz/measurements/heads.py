@@ -24,7 +24,6 @@ Heads of a layer that are copies or parts of one another, or that cancel, are ed
 """
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,16 +48,19 @@ from icl_interp.studies.lipschitz.measurements.alike_heads import read_later, to
 from icl_interp.studies.lipschitz.measurements.prediction import predicted
 from icl_interp.studies.lipschitz.measurements.redrawn_examples import common
 
-NOTHING, LABELS, VALUES = "nothing", "smoother of the labels", "same weights, own values"
-ANY_LABELS, ANY_VALUES = "any kernel, labels", "any kernel, own values"
-SPREAD, UNTOLD = "spread of log weights", "spread of log weights when all else is redrawn"
+NOTHING = "nothing"
+LABELS = "smoother of the labels"
+VALUES = "same weights, own values"
+ANY_LABELS = "any kernel, labels"
+ANY_VALUES = "any kernel, own values"
+SPREAD = "spread of log weights"
+UNTOLD = "spread of log weights when all else is redrawn"
 ROWS = (NOTHING, LABELS, VALUES, ANY_LABELS, ANY_VALUES, SPREAD, UNTOLD)
 CLOSE = 0.05  # share of what a head does that its smoother may miss for no other kernel to be tried
 DEGREE = 6  # of the polynomial log k for inputs of one coordinate
 WIDEST = 8  # coordinates up to which log k of vectors has every product of two coordinates
-IDLE = (
-    relevance.STILL / 2
-)  # root mean square change of the prediction below which a head is not looked at further
+# Root mean square change of the prediction below which a head is not looked at further.
+IDLE = relevance.STILL / 2
 # Share of the largest prediction: by so much the short way may differ from whole prompts.
 ONE_MODEL = 1e-3
 SAME = 1e-11  # relative: features of smaller weight are sums of others
@@ -91,17 +93,21 @@ def features(
     coordinate of x_i with one of x_q, and of two of x_i; beyond 8 coordinates x_i, x_i . x_q and
     |x_i|^2 only.
     """
-    if xs.shape[-1] == 1:
-        powers = [
-            (a, b) for a, b in product(range(1, DEGREE + 1), range(DEGREE)) if a + b <= DEGREE
-        ]
-        return torch.stack([xs[..., 0] ** a * query**b for a, b in powers], -1)
+    dim = xs.shape[-1]
+    if dim == 1:
+        terms = []
+        for a in range(1, DEGREE + 1):
+            for b in range(DEGREE + 1 - a):
+                terms.append(xs[..., 0] ** a * query**b)
+        return torch.stack(terms, -1)
     crossed = torch.einsum("bni,bj->bnij", xs, query)
-    if xs.shape[-1] > WIDEST:
+    if dim > WIDEST:
         inner = crossed.diagonal(dim1=2, dim2=3).sum(-1)
-        return torch.cat([xs, inner[..., None], xs.square().sum(-1, keepdim=True)], -1)
-    first, second = torch.triu_indices(xs.shape[-1], xs.shape[-1])
-    return torch.cat([xs, crossed.flatten(2), xs[..., first] * xs[..., second]], -1)
+        squares = xs.square().sum(-1, keepdim=True)
+        return torch.cat([xs, inner[..., None], squares], -1)
+    first, second = torch.triu_indices(dim, dim)
+    products = xs[..., first] * xs[..., second]
+    return torch.cat([xs, crossed.flatten(2), products], -1)
 
 
 def fitted_scores(
@@ -115,18 +121,18 @@ def fitted_scores(
     examples alike, and half on them as the head's own weights have it: an error matters where the
     head attends.
     """
-    mine, known = scores[fit], terms[fit]
+    mine = scores[fit]
+    known = terms[fit]
     weights = (mine.softmax(-1) + 1 / mine.shape[-1]) / 2
     gaps = mine - (weights * mine).sum(-1, keepdim=True)
     found = []
-    for w, gap in zip(
-        weights.unbind(1), gaps.unbind(1), strict=True
-    ):  # head by head: there may be many
-        about = (known - torch.einsum("bn,bnf->bf", w, known)[:, None]).flatten(0, 1)
+    # Head by head: there may be many.
+    for w, gap in zip(weights.unbind(1), gaps.unbind(1), strict=True):
+        means = torch.einsum("bn,bnf->bf", w, known)
+        about = (known - means[:, None]).flatten(0, 1)
         weighted = w.flatten()[:, None] * about
-        theta = torch.linalg.pinv(weighted.T @ about, rtol=SAME, hermitian=True) @ (
-            weighted.T @ gap.flatten()
-        )
+        inverse = torch.linalg.pinv(weighted.T @ about, rtol=SAME, hermitian=True)
+        theta = inverse @ (weighted.T @ gap.flatten())
         found.append(terms @ theta)
     return torch.stack(found, 1)
 
@@ -163,33 +169,44 @@ def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
     In distribution, so all on the model that reads contexts: a large one's own float32. What is
     returned is float64.
     """
-    model, layers = lab.reader, range(lab.model.cfg.n_layers)
+    model = lab.reader
     last = lab.encoding.n_tokens(prompts.n_points) - 1
     kinds = lab.encoding.kinds(prompts.n_points)[:last]
     labelled = [place for place, kind in enumerate(kinds) if kind in ("y", "xy")]
-    parts = {
-        part: [f"blocks.{i}.attn.hook_{part}" for i in layers]
-        for part in ("attn_scores", "pattern", "z")
-    }
-    values = [f"blocks.{i}.attn.hook_v" for i in layers]
-    seen, known = (
-        Activations([name for names in parts.values() for name in names]),
-        Activations(values),
-    )
+
+    # Heads are seen at the query, their values at the labelled tokens.
+    def hooks(part: str) -> list[str]:
+        return [f"blocks.{i}.attn.hook_{part}" for i in range(model.cfg.n_layers)]
+
+    at_the_query = Activations([*hooks("attn_scores"), *hooks("pattern"), *hooks("z")])
+    at_labels = Activations(hooks("v"))
     tokens = lab.tokens(prompts).to(model.unembed.W_U)
     short = model.cfg.query_is_unseen and not whole
-    runs = (_AfterContext if short else _WholePrompts)(model, tokens, known, labelled)
-    with observe(model, seen, positions={"query": [runs.place]}):
+    kind_of_runs = _AfterContext if short else _WholePrompts
+    runs = kind_of_runs(model, tokens, at_labels, labelled)
+    with observe(model, at_the_query, positions={"query": [runs.place]}):
         prediction = runs.intact()
-    found = {
-        part: [seen.recorded[name].double() for name in names] for part, names in parts.items()
-    }
-    scores, pattern = (
-        torch.cat(found[part], 1)[:, :, 0, labelled] for part in ("attn_scores", "pattern")
+
+    # The heads of all layers, one after another.
+    def all_heads(part: str) -> Float[Tensor, "batch head query key"]:
+        layers = [at_the_query.recorded[name].double() for name in hooks(part)]
+        return torch.cat(layers, 1)
+
+    scores = all_heads("attn_scores")[:, :, 0, labelled]
+    pattern = all_heads("pattern")[:, :, 0, labelled]
+    values = []
+    outputs = []
+    for v, z in zip(hooks("v"), hooks("z"), strict=True):
+        values.append(at_labels.recorded[v].transpose(1, 2))
+        outputs.append(at_the_query.recorded[z].double()[:, 0])
+    return AtQuery(
+        scores=scores,
+        mass=pattern.sum(-1),
+        values=torch.cat(values, 1).double(),
+        output=torch.cat(outputs, 1),
+        prediction=prediction,
+        again=runs.edited,
     )
-    own = torch.cat([known.recorded[name].transpose(1, 2) for name in values], 1).double()
-    output = torch.cat([z[:, 0] for z in found["z"]], 1)
-    return AtQuery(scores, pattern.sum(-1), own, output, prediction, runs.edited)
 
 
 class _AfterContext:
@@ -203,31 +220,41 @@ class _AfterContext:
     def __init__(
         self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]
     ) -> None:
-        self.model, memories = model, []
+        self.model = model
+        self.query = tokens[:, -1:]
+        self.position = tokens.shape[1] - 1
+        memories = []
         with torch.no_grad(), observe(model, known, positions={"label": labelled}):
             for rows in chunks(model, len(tokens), tokens.shape[1]):
-                memories.append(model.remember(tokens[rows, :-1]))
-        self.memory = [
-            KeysValues(*map(_joined, zip(*layer, strict=True)))
-            for layer in zip(*memories, strict=True)
-        ]
-        self.query, self.position = tokens[:, -1:], tokens.shape[1] - 1
+                memory = model.remember(tokens[rows, :-1])
+                memories.append(memory)
+        # Each layer's keys and values of all chunks.
+        self.memory = []
+        for layer in zip(*memories, strict=True):
+            parts = map(_joined, zip(*layer, strict=True))
+            self.memory.append(KeysValues(*parts))
         with torch.no_grad():
             self.streams = list(model.streams_after(self.memory, self.query, self.position))
 
     def intact(self) -> Float[Tensor, "batch target"]:
         with torch.no_grad():
-            return self.model.after(self.memory, self.query, self.position)[:, 0].double().cpu()
+            out = self.model.after(self.memory, self.query, self.position)
+        return out[:, 0].double().cpu()
 
     def edited(
         self, layer: int, groups: Groups, outputs: Tensor
     ) -> Float[Tensor, "batch group target"]:
-        heads = [head for group in groups for head in group]
-        places = [i for i, group in enumerate(groups) for _ in group]
+        # A place for each group, and which of them a head is put into.
+        heads: list[int] = []
+        places: list[int] = []
+        for place, group in enumerate(groups):
+            heads += group
+            places += [place] * len(group)
         edit = PutHeadOutputs(layer, heads, outputs[:, heads], places)
         stream = self.streams[layer].expand(-1, len(groups), -1)
         with torch.no_grad(), intervene(self.model, edit):
-            return self.model.resume_after(self.memory, stream, layer).double().cpu()
+            out = self.model.resume_after(self.memory, stream, layer)
+        return out.double().cpu()
 
 
 class _WholePrompts:
@@ -236,13 +263,16 @@ class _WholePrompts:
     def __init__(
         self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]
     ) -> None:
-        self.model, self.tokens, self.place = model, tokens, tokens.shape[1] - 1
+        self.model = model
+        self.tokens = tokens
+        self.place = tokens.shape[1] - 1
         with observe(model, known, positions={"label": labelled}):
             self.intact()
 
     def intact(self) -> Float[Tensor, "batch target"]:
         with torch.no_grad():
-            return self.model(self.tokens, range(self.place, self.place + 1))[:, 0].double().cpu()
+            out = self.model(self.tokens, range(self.place, self.place + 1))
+        return out[:, 0].double().cpu()
 
     def edited(
         self, layer: int, groups: Groups, outputs: Tensor
@@ -269,13 +299,19 @@ def weights_by_polynomial(
     The polynomial is fitted on one half of the prompts and used on the other.
     """
     xs = prompts.xs.double()
-    xs = xs / xs.square().mean().sqrt().clamp(min=torch.finfo(xs.dtype).tiny)
+    size = xs.square().mean().sqrt()
+    xs = xs / size.clamp(min=torch.finfo(xs.dtype).tiny)
     terms = features(xs[:, :-1], xs[:, -1])
     found = torch.zeros_like(seen.scores)
-    for side in (0, 1):
-        fit, use = torch.nonzero(fold == side)[:, 0], fold != side
-        found[use] = fitted_scores(seen.scores, terms, fit).softmax(-1)[use]
+    for fit, use in _halves(fold):
+        log_k = fitted_scores(seen.scores, terms, fit)
+        found[use] = log_k.softmax(-1)[use]
     return found
+
+
+def _halves(fold: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Rows of one half of the prompts, and whether a prompt is of the other; then turned around."""
+    return [(torch.nonzero(fold == side)[:, 0], fold != side) for side in (0, 1)]
 
 
 def stand_ins(
@@ -293,21 +329,24 @@ def stand_ins(
         fold: which half each prompt belongs to, 0 or 1.
         weights: of the averages.
     """
-    average = torch.einsum("bhn,bnt->bht", weights, prompts.ys[:, :-1].double())
-    labels, values = torch.zeros_like(seen.output), torch.zeros_like(seen.output)
-    for side in (0, 1):
-        fit, use = torch.nonzero(fold == side)[:, 0], fold != side
-        own = torch.einsum("bhn,bhne->bhe", weights, seen.values) * seen.mass[fit].mean(0)[:, None]
-        values[use] = own[use] + (seen.output - own)[fit].mean(0)
-        labels[use] = _affine(average, seen.output, fit)[use]
+    of_labels = torch.einsum("bhn,bnt->bht", weights, prompts.ys[:, :-1].double())
+    of_values = torch.einsum("bhn,bhne->bhe", weights, seen.values)
+    labels = torch.zeros_like(seen.output)
+    values = torch.zeros_like(seen.output)
+    for fit, use in _halves(fold):
+        mass = seen.mass[fit].mean(0)
+        own = of_values * mass[:, None]
+        rest = (seen.output - own)[fit].mean(0)
+        values[use] = own[use] + rest
+        labels[use] = _affine(of_labels, seen.output, fit)[use]
     return labels, values
 
 
 def means(seen: AtQuery, fold: Tensor) -> Float[Tensor, "batch head d_head"]:
     """Each head's mean output on the other half of the prompts."""
     found = torch.zeros_like(seen.output)
-    for side in (0, 1):
-        found[fold != side] = seen.output[fold == side].mean(0)
+    for fit, use in _halves(fold):
+        found[use] = seen.output[fit].mean(0)
     return found
 
 
@@ -320,8 +359,10 @@ def _affine(
 
     It is nearest on the prompts `fit`, and is given on all prompts.
     """
-    centre, mean = regressors[fit].mean(0), output[fit].mean(0)
-    known, wanted = (regressors[fit] - centre).transpose(0, 1), (output[fit] - mean).transpose(0, 1)
+    centre = regressors[fit].mean(0)
+    mean = output[fit].mean(0)
+    known = (regressors[fit] - centre).transpose(0, 1)
+    wanted = (output[fit] - mean).transpose(0, 1)
     slopes = torch.linalg.pinv(known, rtol=SAME) @ wanted
     return torch.einsum("bht,hte->bhe", regressors - centre, slopes) + mean
 
@@ -345,13 +386,20 @@ def spreads(
 
 def groups_of(model: HookedTransformer, seen: AtQuery) -> list[list[tuple[int, ...]]]:
     """The heads of each layer, those together that count as one."""
-    found, n_heads = [], model.cfg.n_heads
+    found = []
     for layer, block in enumerate(model.blocks):
-        reads = read_later(model, layer)
-        maps = block.attn.writing[0].detach().double().cpu() @ reads
-        z = seen.output[:, layer * n_heads : (layer + 1) * n_heads]
-        found.append(together(torch.einsum("bhe,her->bhr", z, maps)))
+        writes = block.attn.writing[0].detach().double().cpu()
+        maps = writes @ read_later(model, layer)
+        z = seen.output[:, _heads_of(model, layer)]
+        written = torch.einsum("bhe,her->bhr", z, maps)
+        found.append(together(written))
     return found
+
+
+def _heads_of(model: HookedTransformer, layer: int) -> slice:
+    """Where the heads of a layer stand among those of all layers."""
+    n_heads = model.cfg.n_heads
+    return slice(layer * n_heads, (layer + 1) * n_heads)
 
 
 @measurement("lipschitz/smoother", version=2)
@@ -367,40 +415,25 @@ def smoother(lab: Lab) -> DataArray:
     unit). Heads without which nothing is missed are tried no further: NaN. So are rows of any
     kernel where a task's points cannot change places.
     """
-    prompts, cfg = lab.head_sample, lab.model.cfg
+    prompts = lab.head_sample
     n_units = lab.units_in(prompts)
     fold = torch.arange(n_units).repeat_interleave(len(prompts) // n_units) % 2
     with lab.reader.fixed_weights():
         seen = at_query(lab, prompts)
         own = predicted(lab, lab.reader, prompts)
-        if (seen.prediction - own).abs().max() > ONE_MODEL * own.abs().max():
+        gap = (seen.prediction - own).abs().max()
+        if gap > ONE_MODEL * own.abs().max():
             seen = at_query(lab, prompts, whole=True)  # what is judged is the model that predicts
-        finite = all(bool(torch.isfinite(t).all()) for t in (seen.scores, seen.output, seen.values))
+
         # To what is no number nothing can be fitted.
-        alone = [[(head,) for head in range(cfg.n_heads)]] * cfg.n_layers
-        heads = groups_of(lab.reader, seen) if finite else alone
-        table = _Table(
-            lab, seen, prompts, [(i, one) for i, layer in enumerate(heads) for one in layer]
-        )
-        if finite:
-            table.put(NOTHING, means(seen, fold), table.all)
-            there = [i for i in table.all if table.mean(NOTHING, i) > IDLE**2]
-            for row, outputs in zip(
-                (LABELS, VALUES),
-                stand_ins(seen, prompts, fold, weights_by_polynomial(seen, prompts, fold)),
-                strict=True,
-            ):
-                table.put(row, outputs, there)
-            unsure = [i for i in there if table.mean(LABELS, i) > CLOSE * table.mean(NOTHING, i)]
-            if unsure and not lab.task.autoregressive:
-                log_k = common(
-                    lambda other: at_query(lab, other).scores, lab.task, prompts, lab.seed
-                )
-                found = stand_ins(seen, prompts, fold, log_k.softmax(-1))
-                for row, outputs in zip((ANY_LABELS, ANY_VALUES), found, strict=True):
-                    table.put(row, outputs, unsure)
-                for row, spread in zip((SPREAD, UNTOLD), spreads(seen.scores, log_k), strict=True):
-                    table.keep(row, spread, unsure)
+        parts = (seen.scores, seen.output, seen.values)
+        finite = all(bool(torch.isfinite(part).all()) for part in parts)
+        if not finite:
+            alone = [(head,) for head in range(lab.model.cfg.n_heads)]
+            table = _Table(lab, seen, prompts, [alone] * lab.model.cfg.n_layers)
+        else:
+            table = _Table(lab, seen, prompts, groups_of(lab.reader, seen))
+            _fill(table, lab, seen, prompts, fold)
     axes = {"head": table.names, "stand-in": ROWS, "unit": tuple(range(n_units))}
     note = (
         f"{len(prompts)} prompts, read at the last query, in the precision that contexts are read "
@@ -409,20 +442,47 @@ def smoother(lab: Lab) -> DataArray:
     return make_array(table.values, axes, note=note)
 
 
+def _fill(table: "_Table", lab: Lab, seen: AtQuery, prompts: Prompts, fold: Tensor) -> None:
+    """The rows of the table, each for the heads that the rows before leave in question."""
+    table.put(NOTHING, means(seen, fold), table.all)
+    there = [i for i in table.all if table.mean(NOTHING, i) > IDLE**2]
+    weights = weights_by_polynomial(seen, prompts, fold)
+    labels, values = stand_ins(seen, prompts, fold, weights)
+    table.put(LABELS, labels, there)
+    table.put(VALUES, values, there)
+
+    unsure = [i for i in there if table.mean(LABELS, i) > CLOSE * table.mean(NOTHING, i)]
+    if not unsure or lab.task.autoregressive:
+        return
+    # Where the polynomial misses something, weights of any kernel.
+    log_k = common(lambda other: at_query(lab, other).scores, lab.task, prompts, lab.seed)
+    labels, values = stand_ins(seen, prompts, fold, log_k.softmax(-1))
+    table.put(ANY_LABELS, labels, unsure)
+    table.put(ANY_VALUES, values, unsure)
+    spread, untold = spreads(seen.scores, log_k)
+    table.keep(SPREAD, spread, unsure)
+    table.keep(UNTOLD, untold, unsure)
+
+
 class _Table:
     """The result as it grows: rows of heads, those together that count as one."""
 
     def __init__(
-        self,
-        lab: Lab,
-        seen: AtQuery,
-        prompts: Prompts,
-        heads: Sequence[tuple[int, tuple[int, ...]]],
+        self, lab: Lab, seen: AtQuery, prompts: Prompts, groups: Sequence[Sequence[tuple[int, ...]]]
     ) -> None:
-        self._lab, self._seen, self._prompts, self._heads = lab, seen, prompts, heads
-        self.all = range(len(heads))
-        self.names = tuple("+".join(f"{layer}.{head}" for head in group) for layer, group in heads)
-        self.values = np.full((len(heads), len(ROWS), lab.units_in(prompts)), np.nan)
+        self._lab = lab
+        self._seen = seen
+        self._prompts = prompts
+        # A row's layer and heads, and its name.
+        self._heads: list[tuple[int, tuple[int, ...]]] = []
+        names = []
+        for layer, of_layer in enumerate(groups):
+            for group in of_layer:
+                self._heads.append((layer, group))
+                names.append("+".join(f"{layer}.{head}" for head in group))
+        self.names = tuple(names)
+        self.all = range(len(names))
+        self.values = np.full((len(names), len(ROWS), lab.units_in(prompts)), np.nan)
         truth = lab.task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
         self._size = float(truth.var(0, unbiased=False).sum())
 
@@ -437,19 +497,24 @@ class _Table:
 
         They stand in the places of some heads' own.
         """
-        n_heads = self._lab.model.cfg.n_heads
-        for layer in sorted({self._heads[i][0] for i in rows}):
-            here = [i for i in rows if self._heads[i][0] == layer]
-            own = outputs[:, layer * n_heads : (layer + 1) * n_heads]
-            moved = self._seen.again(layer, [self._heads[i][1] for i in here], own)
+        column = ROWS.index(row)
+        by_layer: dict[int, list[int]] = {}
+        for i in rows:
+            layer, _ = self._heads[i]
+            by_layer.setdefault(layer, []).append(i)
+        for layer, here in by_layer.items():
+            groups = [self._heads[i][1] for i in here]
+            own = outputs[:, _heads_of(self._lab.model, layer)]
+            moved = self._seen.again(layer, groups, own)
             square = (moved - self._seen.prediction[:, None]).square().sum(-1)
             share = square / self._size if self._size > 0 else square * 0
-            self.values[here, ROWS.index(row)] = self._lab.by_unit(share, self._prompts).T
+            self.values[here, column] = self._lab.by_unit(share, self._prompts).T
 
     def keep(self, row: str, numbers: Float[Tensor, "batch head"], rows: Sequence[int]) -> None:
         """Numbers of each head; of heads together the mean."""
-        n_heads = self._lab.model.cfg.n_heads
+        column = ROWS.index(row)
         for i in rows:
             layer, group = self._heads[i]
-            one = numbers[:, [layer * n_heads + head for head in group]].mean(1)
-            self.values[i, ROWS.index(row)] = self._lab.by_unit(one, self._prompts)
+            of_layer = numbers[:, _heads_of(self._lab.model, layer)]
+            mean = of_layer[:, list(group)].mean(1)
+            self.values[i, column] = self._lab.by_unit(mean, self._prompts)

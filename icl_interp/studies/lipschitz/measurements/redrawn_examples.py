@@ -39,12 +39,12 @@ def n_blocks(n_examples: int) -> int:
 
 def share_kept(n_examples: int) -> float:
     """The largest share of a prompt's examples that a redraw keeps."""
-    return math.ceil(n_examples / n_blocks(n_examples)) / n_examples
+    kept = math.ceil(n_examples / n_blocks(n_examples))
+    return kept / n_examples
 
 
-Kept = tuple[
-    Int[Tensor, " kept"], Int[Tensor, " kept"]
-]  # which examples, and where they stand then
+# Which examples, and where they stand then.
+Kept = tuple[Int[Tensor, " kept"], Int[Tensor, " kept"]]
 
 
 def plan(n_examples: int, seed: int) -> list[Kept]:
@@ -54,7 +54,8 @@ def plan(n_examples: int, seed: int) -> list[Kept]:
     for _ in range(ROUNDS):
         order = torch.randperm(n_examples, generator=draw)
         for kept in order.tensor_split(n_blocks(n_examples)):
-            places = torch.randperm(n_examples, generator=draw)[: len(kept)]
+            shuffled = torch.randperm(n_examples, generator=draw)
+            places = shuffled[: len(kept)]
             found.append((kept, places))
     return found
 
@@ -94,8 +95,12 @@ def common(
         prompts: whose examples and queries are kept.
         seed: of the draws.
     """
-    solve = _solution(plan(prompts.n_points - 1, seed), prompts.n_points - 1)
-    seen = [scores(other)[..., places] for (_, places), other in redraws(task, prompts, seed)]
+    n_examples = prompts.n_points - 1
+    solve = _solution(plan(n_examples, seed), n_examples)
+    seen = []
+    for (_, places), other in redraws(task, prompts, seed):
+        of_other = scores(other)
+        seen.append(of_other[..., places])
     return torch.cat(seen, -1) @ solve.T
 
 
@@ -123,7 +128,9 @@ def error_of_draws(n_examples: int) -> float:
     """
     solve = _solution(plan(n_examples, 0), n_examples)
     about = solve - solve.mean(0)
-    return float(about.square().sum(1).mean()) / (1 - 1 / n_examples)
+    errors = about.square().sum(1)
+    spread = 1 - 1 / n_examples
+    return float(errors.mean()) / spread
 
 
 def surely_missed(missed: float, n_examples: int) -> float:
@@ -144,4 +151,6 @@ def surely_told(missed: float, n_examples: int) -> float:
     much as their share.
     """
     changed = 1 - share_kept(n_examples)
-    return missed / changed**2 if changed > 0 else math.inf
+    if changed <= 0:
+        return math.inf
+    return missed / changed**2

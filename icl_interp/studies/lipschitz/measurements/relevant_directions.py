@@ -32,13 +32,13 @@ from icl_interp.studies.lipschitz.measurements.unit import (
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
-INTACT, NO_IRRELEVANT, NO_RELEVANT, UNIFORM = (
-    "intact",
-    "irrelevant directions taken out",
-    "relevant directions taken out",
-    "equal weights",
-)
-CONTEXTS, KEYS = 6000, 300_000  # at most, for the best pair: contexts, and examples in all of them
+INTACT = "intact"
+NO_IRRELEVANT = "irrelevant directions taken out"
+NO_RELEVANT = "relevant directions taken out"
+UNIFORM = "equal weights"
+# At most, for the best pair: contexts, and examples in all of them.
+CONTEXTS = 6000
+KEYS = 300_000
 
 
 @measurement("lipschitz/directions", needs=(kernel,))
@@ -49,24 +49,27 @@ def directions(lab: Lab, result: DataArray) -> DataFrame:
     the rest. Entries of M that join a relevant direction to an irrelevant one count for both by
     half; `outside_energy` counts them as outside.
     """
-    task, m = task_of(lab), whitened_kernel(result)
+    task = task_of(lab)
+    m = whitened_kernel(result)
     basis = completed(task.basis)
     size = m.square().sum()
-    shares = (
-        ((m @ basis).square().sum(0) + (m.T @ basis).square().sum(0)) / (2 * size)
-        if size > 0
-        else 0 * basis[0]
-    )
-    kinds = ["relevant" if i < task.rank else "irrelevant" for i in range(task.dim)]
-    return make_table(
-        {"direction": list(range(1, task.dim + 1)), "kind": kinds, "share": shares.tolist()}
-    )
+    if size > 0:
+        forth = (m @ basis).square().sum(0)
+        back = (m.T @ basis).square().sum(0)
+        shares = (forth + back) / (2 * size)
+    else:
+        shares = 0 * basis[0]
+    numbers = list(range(1, task.dim + 1))
+    kinds = ["relevant" if number <= task.rank else "irrelevant" for number in numbers]
+    return make_table({"direction": numbers, "kind": kinds, "share": shares.tolist()})
 
 
 def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
     """An orthogonal matrix whose first columns are these."""
+    rank = basis.shape[1]
     left = torch.linalg.svd(basis, full_matrices=True).U
-    return torch.cat([basis, left[:, basis.shape[1] :]], 1)
+    rest = left[:, rank:]
+    return torch.cat([basis, rest], 1)
 
 
 @measurement("lipschitz/subspace", needs=(kernel,))
@@ -76,16 +79,24 @@ def subspace(lab: Lab, result: DataArray) -> DataFrame:
     The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has
     not.
     """
-    task, m = task_of(lab), whitened_kernel(result)
-    basis, n = task.basis, task.n_points - 1
+    task = task_of(lab)
+    m = whitened_kernel(result)
+    basis = task.basis
+    n = task.n_points - 1
     count = min(CONTEXTS, max(400, KEYS // n))
     contexts = theory.draw_contexts(n, functions_of(task), count, d=task.dim, basis=basis)
     best = theory.optimal_pair(contexts, basis, task.noise_std)
     held = theory.low_rank_matrix(basis, best.inside, best.outside)
-    own, nothing = theory.pair_of(m, basis), not bool(m.any())
+    own = theory.pair_of(m, basis)
+    # M = 0 has no directions, and counts as the farthest from col(B).
+    outside = 1.0
+    distance = 1.0
+    if bool(m.any()):
+        outside = theory.outside_energy(m, basis)
+        distance = theory.recovery_distance(m, basis)
     values = {
-        "energy outside": 1.0 if nothing else theory.outside_energy(m, basis),
-        "distance": 1.0 if nothing else theory.recovery_distance(m, basis),
+        "energy outside": outside,
+        "distance": distance,
         "c": own.inside,
         "c'": own.outside,
         "best c": best.inside,
@@ -94,9 +105,8 @@ def subspace(lab: Lab, result: DataArray) -> DataFrame:
         "loss": theory.matrix_loss(m, contexts, task.noise_std),
         "best loss": best.loss,
     }
-    return table_of_numbers(
-        values, note="of M whitened; the best pair on fixed contexts, without a cap"
-    )
+    note = "of M whitened; the best pair on fixed contexts, without a cap"
+    return table_of_numbers(values, note=note)
 
 
 @measurement("lipschitz/projected")
@@ -107,28 +117,32 @@ def projected(lab: Lab) -> DataArray:
 
     With equal weights the head attends to no direction at all.
     """
-    task, last = task_of(lab), lab.encoding.n_tokens(lab.prompts.n_points) - 1
+    task = task_of(lab)
+    last = lab.encoding.n_tokens(lab.prompts.n_points) - 1
+    # Projections on the directions of u that each arm leaves to attention.
     relevant = task.basis @ task.basis.T
-    kept = {
-        NO_IRRELEVANT: relevant,
-        NO_RELEVANT: torch.eye(task.dim, dtype=torch.float64) - relevant,
-    }
+    irrelevant = torch.eye(task.dim, dtype=torch.float64) - relevant
     found: list[Tensor] = []
     for rows in lab.chunks(lab.prompts):
         part = lab.prompts[rows]
         arms: Mapping[str, tuple[Intervention, ...]] = {
             INTACT: (),
-            **{name: (_attending(lab, part, task, kept[name]),) for name in kept},
+            NO_IRRELEVANT: (_attending(lab, part, task, relevant),),
+            NO_RELEVANT: (_attending(lab, part, task, irrelevant),),
             UNIFORM: (SwapPattern("uniform"),),
         }
+        # The squared error of every prompt of the chunk, arm by arm.
         errors = []
         for interventions in arms.values():
             with torch.no_grad(), intervene(lab.model, *interventions):
                 out = lab.model(lab.tokens(part), range(last, last + 1))
-            errors.append((out[:, 0, 0].cpu().double() - part.ys[:, -1, 0]).square())
+            predictions = out[:, 0, 0].cpu().double()
+            residuals = predictions - part.ys[:, -1, 0]
+            errors.append(residuals.square())
         found.append(torch.stack(errors, -1))
     values: np.ndarray = lab.by_unit(torch.cat(found))
-    axes = {"unit": tuple(range(len(values))), "arm": (INTACT, NO_IRRELEVANT, NO_RELEVANT, UNIFORM)}
+    units = tuple(range(len(values)))
+    axes = {"unit": units, "arm": (INTACT, NO_IRRELEVANT, NO_RELEVANT, UNIFORM)}
     return make_array(values, axes, "squared label", "squared error at the query")
 
 
@@ -137,7 +151,6 @@ def _attending(
 ) -> PutPatterns:
     """The patterns of the same prompts whose inputs have these directions of u only."""
     whitening = task.whitening
-    seen = replace(
-        prompts, xs=prompts.xs @ (whitening @ kept @ torch.linalg.inv(whitening)).to(prompts.xs)
-    )
+    projection = whitening @ kept @ torch.linalg.inv(whitening)
+    seen = replace(prompts, xs=prompts.xs @ projection.to(prompts.xs))
     return PutPatterns.measure(lab.model, lab.tokens(seen))

@@ -30,7 +30,10 @@ from icl_interp.theory import lipschitz as theory
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # L' / L on the grid, which anybody can know
 SPANS = ((0.1, 0.9), (1.1, 10.0))  # L' / L between which one more is drawn, evenly on the logarithm
 N_CONTEXTS = 8  # of each function of a pair
-MODEL, TRAINED, BEST, RESCALED = "model", "window for L", "window for L'", "model, labels rescaled"
+MODEL = "model"
+TRAINED = "window for L"
+BEST = "window for L'"
+RESCALED = "model, labels rescaled"
 LINKS = ("relu", "affine")
 
 
@@ -123,21 +126,26 @@ def prompts_at(lab: Lab, factor: float) -> Prompts:
 
 def window_predictions(prompts: Prompts, w: float) -> Float[Tensor, " batch"]:
     """The estimator of equation (2) with M = w I."""
-    matrix = w * torch.eye(prompts.xs.shape[-1], dtype=torch.float64)
-    return theory.prediction(prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix)
+    xs = prompts.xs[:, :-1]
+    ys = prompts.ys[:, :-1, 0]
+    query = prompts.xs[:, -1]
+    matrix = w * torch.eye(xs.shape[-1], dtype=torch.float64)
+    return theory.prediction(xs, ys, query, matrix)
 
 
 def best_window(task: RidgeFunction, factor: float = 1.0) -> float:
     """w* of the task at factor L."""
     functions = functions_of(task)
     table = theory.loss_table(task.n_points - 1, task.dim, functions)
-    return float(theory.table_optimum(table, factor * task.lipschitz, task.noise_std).window)
+    best = theory.table_optimum(table, factor * task.lipschitz, task.noise_std)
+    return float(best.window)
 
 
 def _at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
     """The model's prediction from whole prompts, or a predictor's that is seen from outside."""
-    found = lab.at_query(prompts) if lab.outside else predicted(lab, lab.single, prompts)
-    return found[:, 0]
+    if lab.outside:
+        return lab.at_query(prompts)[:, 0]
+    return predicted(lab, lab.single, prompts)[:, 0]
 
 
 @measurement("lipschitz/transfer", version=2)
@@ -150,8 +158,10 @@ def transfer(lab: Lab) -> DataArray:
     for L', on the same prompts; and the model when labels are divided by L' / L before it reads
     them, and its prediction is multiplied by that: a smoother cannot tell.
     """
-    task, rows = task_of(lab), []
-    own, factors = best_window(task), (*FACTORS, *drawn(lab.seed))
+    task = task_of(lab)
+    own = best_window(task)
+    factors = (*FACTORS, *drawn(lab.seed))
+    rows = []
     for factor in factors:
         prompts = prompts_at(lab, factor)
         truth = prompts.ys[:, -1, 0]
@@ -162,7 +172,8 @@ def transfer(lab: Lab) -> DataArray:
             BEST: window_predictions(prompts, best_window(task, factor)),
             RESCALED: factor * _at_query(lab, smaller),
         }
-        rows.append([lab.by_unit((out - truth).square(), prompts) for out in predictions.values()])
+        errors = [(out - truth).square() for out in predictions.values()]
+        rows.append([lab.by_unit(error, prompts) for error in errors])
     axes = {
         "L' / L": factors,
         "who": (MODEL, TRAINED, BEST, RESCALED),
@@ -184,26 +195,20 @@ def exact(lab: Lab) -> DataArray:
     least risk.
     """
     task = task_of(lab)
-    n, d, functions = task.n_points - 1, task.dim, functions_of(task)
-    rows, factors = [], (*FACTORS, *drawn(lab.seed))
+    n = task.n_points - 1
+    d = task.dim
+    noise = task.noise_std
+    functions = functions_of(task)
+    factors = (*FACTORS, *drawn(lab.seed))
+    rows = []
     for factor in factors:
         tested = functions.with_lipschitz(factor * functions.lipschitz)
-        found = theory.transfer(functions, tested, task.noise_std, n, d)
-        bound = theory.transfer_bound_as_printed(
-            functions.lipschitz, tested.lipschitz, task.noise_std, n, d
-        )
-        rows.append(
-            [
-                float(v)
-                for v in (
-                    found.risk,
-                    found.best,
-                    found.ratio,
-                    found.ratio_error,
-                    bound / found.best,
-                )
-            ]
-        )
+        found = theory.transfer(functions, tested, noise, n, d)
+        bound = theory.transfer_bound_as_printed(functions.lipschitz, tested.lipschitz, noise, n, d)
+        over_least = bound / found.best
+        numbers = (found.risk, found.best, found.ratio, found.ratio_error, over_least)
+        rows.append([float(number) for number in numbers])
+    # In the order of the numbers of a row.
     names = (
         "risk",
         "least risk",

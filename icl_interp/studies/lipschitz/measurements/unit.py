@@ -155,36 +155,43 @@ def scores(lab: Lab, swept: Swept) -> DataFrame:
     """
     d = task_of(lab).dim
     prompts = swept.prompts
-    xs, ys = prompts.xs.double(), prompts.ys.double()
-    query = torch.cat([xs[:, -1], torch.ones(len(xs), 1, dtype=torch.float64)], -1)
+    xs = prompts.xs.double()
+    ys = prompts.ys.double()
+    ones = torch.ones(len(xs), 1, dtype=torch.float64)
+    query = torch.cat([xs[:, -1], ones], -1)
     tokens = torch.cat([xs[:, :-1], ys[:, :-1]], -1)
+    products = torch.einsum("bie,bf->bief", tokens, query)
+    features = _centred(products.flatten(2)).flatten(0, 1)
     recorded = swept.probe(Activations).recorded[SCORES]
     s = _centred(recorded.double()[..., None]).flatten()
-    features = _centred(torch.einsum("bie,bf->bief", tokens, query).flatten(2)).flatten(0, 1)
     weights = torch.linalg.lstsq(features, s[:, None]).solution[:, 0]
     of = weights.view(d + 1, d + 1)
     total = float(s.square().mean())
 
     def explained(fitted: Float[Tensor, " row"]) -> float:
         # M = 0 explains all of a head that gives every example the same score.
-        return float(
-            r_squared(float((s - fitted).square().mean()), total, empty=1.0, least=NOTHING)
-        )
+        left = float((s - fitted).square().mean())
+        return float(r_squared(left, total, empty=1.0, least=NOTHING))
 
+    # The terms of M alone, and those that read labels alone.
     kernel = of.clone()
-    kernel[-1], kernel[:, -1] = 0, 0
+    kernel[-1] = 0
+    kernel[:, -1] = 0
     label = torch.zeros_like(of)
     label[-1] = of[-1]
-    shares = {
-        "fit": explained(features @ kernel.flatten()),
-        "fit of all terms": explained(features @ weights),
-        "labels": float((features @ label.flatten()).square().mean() / total)
-        if total > NOTHING
-        else 0.0,
-    }
-    entries = {f"M {i} {j}": of[i, j] for i in range(d) for j in range(d)}
+    of_labels = 0.0
+    if total > NOTHING:
+        by_labels = features @ label.flatten()
+        of_labels = float(by_labels.square().mean() / total)
+    numbers = {}
+    for i in range(d):
+        for j in range(d):
+            numbers[f"M {i} {j}"] = of[i, j]
+    numbers["fit"] = explained(features @ kernel.flatten())
+    numbers["fit of all terms"] = explained(features @ weights)
+    numbers["labels"] = of_labels
     note = "least squares of the head's scores at the query of in-distribution prompts"
-    return table_of_numbers({**entries, **shares}, note)
+    return table_of_numbers(numbers, note)
 
 
 @measurement(

@@ -39,20 +39,28 @@ from icl_interp.training import recipes
 
 SCHEMA = "icl_interp.windows/1"
 FILE = Path(__file__).parent.parent / "results" / "family.json"
-UNIT, LAYER = "softmax units", "layers with an MLP and norms"
-N, D, LINK = 100, 3, "relu"  # of all runs: labelled examples, coordinates, functions
-THIS, BUNDLED = "this model", "comes with the package"
+UNIT = "softmax units"
+LAYER = "layers with an MLP and norms"
+# Of all runs: labelled examples, coordinates, functions.
+N = 100
+D = 3
+LINK = "relu"
+THIS = "this model"
+BUNDLED = "comes with the package"
 # Settings of a run that make it no other kind of training. That it is no shorter than the runs is
 # asked apart.
 FREE = {
     "task.lipschitz",
     "task.noise_std",
-    *(
-        f"training.{name}"
-        for name in ("steps", "warmup_steps", "seed", "log_every", "checkpoint_every", "snapshots")
-    ),
+    "training.steps",
+    "training.warmup_steps",
+    "training.seed",
+    "training.log_every",
+    "training.checkpoint_every",
+    "training.snapshots",
 }
-RECIPE, STEPS = "recipe", "training.steps"
+RECIPE = "recipe"
+STEPS = "training.steps"
 
 
 def family_in(cfg: HookedTransformerConfig) -> str | None:
@@ -113,25 +121,24 @@ def kind_of_training(lab: Lab) -> DataFrame:
     The first row names the recipe and the second the steps of training; "differs" is 1 where a
     setting makes another kind of training, or where the run is shorter than theirs.
     """
-    name = family_in(lab.model.cfg) or ""
-    mine, other = (_settings(encode(config)) for config in (lab.config, recipe_of(name)))
-    steps = [found.get(STEPS) or 0 for found in (mine, other)]
-    rows = [
-        {"setting": RECIPE, "this model": "", "the runs": families()[name]["recipe"], "differs": 0},
-        {
-            "setting": STEPS,
-            "this model": str(steps[0]),
-            "the runs": str(steps[1]),
-            "differs": int(steps[0] < steps[1]),
-        },
-    ]
+    kind = family_in(lab.model.cfg) or ""
+    mine = _settings(encode(lab.config))
+    other = _settings(encode(recipe_of(kind)))
+    rows = [_setting(RECIPE, "", families()[kind]["recipe"], differs=False)]
+    steps = mine.get(STEPS) or 0
+    their_steps = other.get(STEPS) or 0
+    rows.append(_setting(STEPS, str(steps), str(their_steps), differs=steps < their_steps))
     for name in sorted({*mine, *other} - FREE):
-        if mine.get(name) != other.get(name):
-            values = {"this model": shown(mine.get(name)), "the runs": shown(other.get(name))}
-            rows.append({"setting": name, **values, "differs": 1})
-    return table_of_rows(
-        rows, "the runs: of the recipe, with the changes that results/family.json names"
-    )
+        value = mine.get(name)
+        theirs = other.get(name)
+        if value != theirs:
+            rows.append(_setting(name, shown(value), shown(theirs), differs=True))
+    note = "the runs: of the recipe, with the changes that results/family.json names"
+    return table_of_rows(rows, note)
+
+
+def _setting(name: str, mine: str, theirs: str, differs: bool) -> dict[str, Any]:
+    return {"setting": name, "this model": mine, "the runs": theirs, "differs": int(differs)}
 
 
 def window_of(table: DataFrame, matrices: DataArray) -> dict[str, float]:
@@ -157,34 +164,32 @@ def family(lab: Lab, table: DataFrame, matrices: DataArray) -> DataFrame:
     name = family_in(lab.model.cfg)
     known = families().get(name or "", {"runs": []})
     weights = weights_hash(lab.model)
-    rows = [
-        {
-            "run": one["name"],
+    rows = []
+    for run in known["runs"]:
+        row = {
+            "run": run["name"],
             "numbers": BUNDLED,
-            "L": float(one["lipschitz"]),
-            "noise": float(one["noise"]),
-            "seed": float(one["seed"]),
-            "w": float(one["w"]),
-            "best": float(one["best"]),
-            "fit": float(one["fit"]),
-            "weights": one["weights"][:12],
+            "L": float(run["lipschitz"]),
+            "noise": float(run["noise"]),
+            "seed": float(run["seed"]),
+            "w": float(run["w"]),
+            "best": float(run["best"]),
+            "fit": float(run["fit"]),
+            "weights": run["weights"][:12],
         }
-        for one in known["runs"]
-    ]
-    best = float(theory.optimal_window(task.lipschitz, task.noise_std, N, D).window)
-    rows.append(
-        {
-            "run": THIS,
-            "numbers": "measured here",
-            "L": task.lipschitz,
-            "noise": task.noise_std,
-            "seed": float("nan"),
-            "w": own["w"],
-            "best": best,
-            "fit": own["fit"],
-            "weights": weights[:12],
-        }
-    )
-    return table_of_rows(
-        rows, f"{name}; n = {N}, d = {D}, F_L^+; best: by scalar minimisation of the loss"
-    )
+        rows.append(row)
+    best = theory.optimal_window(task.lipschitz, task.noise_std, N, D)
+    of_this = {
+        "run": THIS,
+        "numbers": "measured here",
+        "L": task.lipschitz,
+        "noise": task.noise_std,
+        "seed": float("nan"),
+        "w": own["w"],
+        "best": float(best.window),
+        "fit": own["fit"],
+        "weights": weights[:12],
+    }
+    rows.append(of_this)
+    note = f"{name}; n = {N}, d = {D}, F_L^+; best: by scalar minimisation of the loss"
+    return table_of_rows(rows, note)

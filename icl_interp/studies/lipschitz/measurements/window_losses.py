@@ -28,17 +28,16 @@ from icl_interp.studies.lipschitz.measurements.unit import (
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
-MODEL, ISOTROPIC, BEST, SKEWED, UNIFORM = (
-    "the model's M",
-    "its w I",
-    "w* I",
-    "w* I, skewed",
-    "equal weights",
-)
+MODEL = "the model's M"
+ISOTROPIC = "its w I"
+BEST = "w* I"
+SKEWED = "w* I, skewed"
+UNIFORM = "equal weights"
 FLAT = 0.01  # share of the least loss by which windows may exceed it and still count as no worse
 SKEW = 0.25  # how far eigenvalues of `SKEWED` lie from w*, relative to it
 GROUPS = 64  # of contexts, which intervals resample
-CONTEXTS, KEYS = 6400, 640_000  # at most: contexts, and examples in all of them
+CONTEXTS = 6400  # at most
+KEYS = 640_000  # examples in all contexts, at most
 FINE = 4000  # windows among which those that are no worse are looked for
 
 
@@ -62,35 +61,37 @@ def optimum(lab: Lab) -> DataFrame:
     no worse. An end is 0 or infinite where the table's first or last window is among them.
     """
     task = task_of(lab)
-    table, best = loss_table_of(task), best_window(task)
-    fine = torch.logspace(
-        math.log10(float(table.windows[0])),
-        math.log10(float(table.windows[-1])),
-        FINE,
-        dtype=torch.float64,
-    ).clamp(table.windows[0], table.windows[-1])
-    inside = (
-        theory.window_loss(table, fine, task.lipschitz, task.noise_std).value
-        <= (1 + FLAT) * best.risk
-    )
+    table = loss_table_of(task)
+    best = best_window(task)
+
+    # Windows between the table's first and last, and which of them are no worse than w*.
+    first = table.windows[0]
+    last = table.windows[-1]
+    low_power = math.log10(float(first))
+    high_power = math.log10(float(last))
+    fine = torch.logspace(low_power, high_power, FINE, dtype=torch.float64).clamp(first, last)
+    risks = theory.window_loss(table, fine, task.lipschitz, task.noise_std).value
+    inside = risks <= (1 + FLAT) * best.risk
     windows = fine[inside]
+
+    flat_low = torch.zeros(())
+    if not bool(inside[0]):
+        flat_low = torch.minimum(windows.min(), best.window)
+    flat_high = torch.tensor(math.inf)
+    if not bool(inside[-1]):
+        flat_high = torch.maximum(windows.max(), best.window)
     values = {
         "w*": best.window,
         "low": best.low,
         "high": best.high,
-        "flat low": torch.zeros(())
-        if bool(inside[0])
-        else torch.minimum(windows.min(), best.window),
-        "flat high": torch.tensor(math.inf)
-        if bool(inside[-1])
-        else torch.maximum(windows.max(), best.window),
+        "flat low": flat_low,
+        "flat high": flat_high,
         "loss": best.risk,
         "standard error of the loss": best.risk_error,
         "share of the bias": best.bias_share,
     }
-    return table_of_numbers(
-        values, note="Monte Carlo with common random numbers for all windows, no training"
-    )
+    note = "Monte Carlo with common random numbers for all windows, no training"
+    return table_of_numbers(values, note=note)
 
 
 @measurement("lipschitz/window_loss")
@@ -98,17 +99,12 @@ def window_loss(lab: Lab) -> DataArray:
     """Bias, noise and their sum for windows w I, (part, w), up to Monte-Carlo error."""
     task = task_of(lab)
     table = loss_table_of(task)
-    total, bias = (
-        theory.window_loss(table, table.windows, task.lipschitz, s).value
-        for s in (task.noise_std, 0.0)
-    )
-    axes = {"part": ("loss", "bias", "noise"), "w": tuple(table.windows.tolist())}
-    return make_curve(
-        torch.stack([total, bias, total - bias]).numpy(),
-        axes,
-        "squared label",
-        "squared error against f(x_q)",
-    )
+    windows = table.windows
+    total = theory.window_loss(table, windows, task.lipschitz, task.noise_std).value
+    bias = theory.window_loss(table, windows, task.lipschitz, 0.0).value
+    values = torch.stack([total, bias, total - bias])
+    axes = {"part": ("loss", "bias", "noise"), "w": tuple(windows.tolist())}
+    return make_curve(values.numpy(), axes, "squared label", "squared error against f(x_q)")
 
 
 @measurement("lipschitz/matrix_loss", needs=(kernel,))
@@ -120,11 +116,15 @@ def matrix_losses(lab: Lab, result: DataArray) -> DataArray:
     isotropic; and M = 0, equal weights.
     """
     task = task_of(lab)
-    d, n = task.dim, task.n_points - 1
-    own, identity = whitened_kernel(result), torch.eye(d, dtype=torch.float64)
+    d = task.dim
+    n = task.n_points - 1
+    own = whitened_kernel(result)
+    identity = torch.eye(d, dtype=torch.float64)
     best = float(best_window(task).window)
+    # One eigenvalue of `SKEWED` is moved up and one down.
     skew = torch.zeros(d, dtype=torch.float64)
-    skew[0], skew[-1] = SKEW, -SKEW
+    skew[0] = SKEW
+    skew[-1] = -SKEW
     matrices = {
         MODEL: own,
         ISOTROPIC: theory.isotropy(own).window * identity,
@@ -132,11 +132,12 @@ def matrix_losses(lab: Lab, result: DataArray) -> DataArray:
         SKEWED: best * (identity + torch.diag(skew)),
         UNIFORM: 0 * identity,
     }
-    count = GROUPS * max(1, min(CONTEXTS, KEYS // n) // GROUPS)
-    contexts = theory.draw_contexts(n, functions_of(task), count, d=d)
-    values = np.stack([losses(matrix, contexts, task.noise_std) for matrix in matrices.values()], 1)
+    group_size = max(1, min(CONTEXTS, KEYS // n) // GROUPS)
+    contexts = theory.draw_contexts(n, functions_of(task), GROUPS * group_size, d=d)
+    columns = [losses(matrix, contexts, task.noise_std) for matrix in matrices.values()]
     axes = {"group": tuple(range(GROUPS)), "matrix": tuple(matrices)}
-    return make_array(values, axes, "squared label", "on the same contexts for all matrices")
+    note = "on the same contexts for all matrices"
+    return make_array(np.stack(columns, 1), axes, "squared label", note)
 
 
 def losses(
@@ -144,7 +145,9 @@ def losses(
 ) -> Float[np.ndarray, " group"]:
     """The loss of a matrix in each of `GROUPS` groups of contexts."""
     size = len(contexts.queries) // GROUPS
-    parts = [
-        theory.Contexts(*(t[i * size : (i + 1) * size] for t in contexts)) for i in range(GROUPS)
-    ]
-    return np.array([float(theory.matrix_loss(matrix, part, noise)) for part in parts])
+    found = []
+    for start in range(0, GROUPS * size, size):
+        part = theory.Contexts(*(tensor[start : start + size] for tensor in contexts))
+        loss = theory.matrix_loss(matrix, part, noise)
+        found.append(float(loss))
+    return np.array(found)
