@@ -24,10 +24,10 @@ HARD = at_least("largest weight of the first vector moved to the size of the thi
 
 
 def vectors() -> dict[str, torch.Tensor]:
-    """The paper's three vectors, and two of them moved so that size and gap part.
+    """The paper's three vectors, and three more in which size and gap part.
 
-    "a + 999" has the size of c and the gaps of a; "c / 1000 - 1" the gaps of a and a size near 0;
-    "a x 1000" is c.
+    "a + 999" has the size of c and the gaps of a, "b - 99" the gaps of b and a size near 0, and
+    "a x 1000" the gaps of c.
     """
     printed_rows = printed.rows("limits.table4")
     given = {}
