@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -49,7 +50,7 @@ PILOT = 2**20  # numbers spent on finding out which means a statistic uses
 # Draws for that, at least and at most.
 PILOTS = (4, 64)
 # What numpy says nothing of: of a statistic, 0 / 0; of slopes and errors, also what overflows.
-DIVIDING = {"divide": "ignore", "invalid": "ignore"}
+DIVIDING: Any = {"divide": "ignore", "invalid": "ignore"}
 QUIET = DIVIDING | {"over": "ignore"}
 
 Ends = tuple[float, float]

@@ -235,5 +235,5 @@ def _sweep(
             )
     encoding = encoding or encodings.infer_from(prompts, model.cfg.d_in)
     at = places(xs, prompts.xs.shape[-1])
-    edits = {"context": tuple(context), "query": tuple(query)}
-    run(model, encoding, [Sweep(prompts, at, xs, **edits, probes=tuple(probes))])
+    sweep = Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))
+    run(model, encoding, [sweep])

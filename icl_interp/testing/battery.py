@@ -43,7 +43,7 @@ SAID = {
     "draw": "on other samples, or half of one",
     "beside": "on idle models, beside another that makes the prediction",
 }
-NUMBERS = ("verdicts", "decided", "wrong")
+NUMBERS: tuple[str, ...] = ("verdicts", "decided", "wrong")
 COUNTED = ("model", "claim", "trial", *NUMBERS)  # columns of `counts`
 WIDTH = 98  # of what is printed: a terminal has 100 columns, and two are left at the margin
 STANDARD = metamorphic.Sample()
