@@ -15,7 +15,6 @@ import re
 import reprlib
 import unicodedata
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
 LONGEST = 6000  # characters of a message: one that lists all claims or recipes has some 2,000
@@ -104,10 +103,14 @@ class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         # Python refuses to write out whole numbers of more than 4,300 digits.
         digits = round(x.bit_length() * 0.30103)
-        return repr(x) if digits < 40 else f"<a whole number of about {digits:,} digits>"
+        if digits < 40:
+            return repr(x)
+        return f"<a whole number of about {digits:,} digits>"
 
     def repr_bytes(self, x: bytes, level: int) -> str:
-        return repr(x) if len(x) <= self.maxother else f"<{len(x):,} bytes>"
+        if len(x) <= self.maxother:
+            return repr(x)
+        return f"<{len(x):,} bytes>"
 
 
 def shown(value: object, limit: int = 60) -> str:
@@ -119,9 +122,12 @@ def shown(value: object, limit: int = 60) -> str:
     'xxxxxxx...xxxxxxxx' [[0, 0, 0, 0, 0, 0, ...], [... <a whole number of about 100,000 digits>
     """
     short = _Short()
-    short.maxlevel, short.maxstring, short.maxother = 4, limit, limit
+    short.maxlevel = 4
+    short.maxstring = limit
+    short.maxother = limit
+    words = short.repr(value).split()
     # Most reprs escape what cannot be shown; that of a class of one's own need not.
-    text = printable(" ".join(short.repr(value).split()))
+    text = printable(" ".join(words))
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
@@ -155,11 +161,12 @@ def unknown(what: str, name: object, valid: Iterable[str]) -> InputError:
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     if what in COMMANDS and len(names) > FEW:
-        return InputError(f"unknown {what} {shown(name)}: {hint}({nearest(text, names, what)})")
-    more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return InputError(
-        f"unknown {what} {shown(name)}: {hint}(known: {', '.join(islice(names, LISTED))}{more})"
-    )
+        known = nearest(text, names, what)
+    else:
+        listed = ", ".join(names[:LISTED])
+        more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        known = f"known: {listed}{more}"
+    return InputError(f"unknown {what} {shown(name)}: {hint}({known})")
 
 
 def nearest(text: str, names: list[str], what: str) -> str:
@@ -174,7 +181,8 @@ def nearest(text: str, names: list[str], what: str) -> str:
     'near: b, c, d, e, x1; all 6: icl-interp claims'
     """
     near = difflib.get_close_matches(text, names, n=FEW, cutoff=0.0)
-    return f"near: {', '.join(sorted(near))}; all {len(names)}: {COMMANDS[what]}"
+    listed = ", ".join(sorted(near))
+    return f"near: {listed}; all {len(names)}: {COMMANDS[what]}"
 
 
 def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
@@ -227,18 +235,19 @@ def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) 
     icl_interp.errors.InputError: radius must be a number above 0, but got '6'
     """
     if not is_real(value) or value < low or (above and value == low):
-        where = "" if low == -math.inf else f" above {low:g}" if above else f" from {low:g} up"
-        raise InputError(
-            f"{name} must be a {'finite ' if not where else ''}number{where}, but got "
-            f"{shown(value)}"
-        )
+        kind = "a finite number"
+        if low != -math.inf:
+            kind = f"a number above {low:g}" if above else f"a number from {low:g} up"
+        raise InputError(f"{name} must be {kind}, but got {shown(value)}")
     return value
 
 
 def in_one_line(error: Exception) -> str:
     """An error in one line, with its type: a KeyError's own text is a bare name."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"
+    if len(text) > 300:
+        text = text[:300] + "..."
+    return f"{type(error).__name__}: {text}"
 
 
 def unreadable(file: object, reader: str, error: Exception) -> str:

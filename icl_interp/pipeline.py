@@ -169,17 +169,21 @@ def facts_of(
         matched: models that differ from it in one respect, by that respect.
         left_out: matched models that could not be read, and why.
     """
+    encoding = tokens.name_of(loaded.encoding)
+    n_contexts = 1 if is_large(loaded.model) else 8
+    errors = evaluation.in_distribution(loaded, loaded.task, n_contexts)
+    names = {role: other.name for role, other in (matched or {}).items()}
     return Facts.of(
         loaded.model,
         loaded.task,
-        tokens.name_of(loaded.encoding),
-        evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8),
+        encoding,
+        errors,
         n_units=n_units,
         n_claims=len(registry.REGISTRY),
         optimizer="Adam" if loaded.config.training else "",
         n_steps=_steps(loaded),
         snapshots=_kept(loaded),
-        companions={role: other.name for role, other in (matched or {}).items()},
+        companions=names,
         companions_left_out=tuple(left_out),
     )
 
@@ -270,17 +274,18 @@ def _judged(
     results, failed = _measure(lab, applying, described, known, progress)
     known = replace(known, failed=failed)
     findings = [claim.finding(results, known) for claim in selected]
+    versions = {}
+    for claim in selected:
+        for name, measurement in claim.needs.items():
+            if name in results:
+                versions[name] = measurement.version
+    now = datetime.datetime.now(datetime.UTC)
     provenance = {
-        "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "analyzed": now.isoformat(timespec="seconds"),
         "seconds": time.perf_counter() - started,
         "n_prompts": len(lab.prompts),
         "seed": lab.seed,
-        "measurements": {
-            name: m.version
-            for claim in selected
-            for name, m in claim.needs.items()
-            if name in results
-        },
+        "measurements": versions,
         "environment": environment(),
     }
     return Report(origin, known.to_dict(), findings, results, provenance)
@@ -289,9 +294,8 @@ def _judged(
 def _check_is_one(loaded: Checkpoint) -> None:
     """Refuse a model whose ways to predict disagree, since a report would mix two functions."""
     model = copy.deepcopy(loaded.model).double().eval()
-    prompts = loaded.task.sample(
-        one_model.N_PROMPTS, generator(0, "pipeline/one model"), dtype=torch.float64
-    )
+    draw = generator(0, "pipeline/one model")
+    prompts = loaded.task.sample(one_model.N_PROMPTS, draw, dtype=torch.float64)
     one_model.check(model, loaded.encoding, prompts)
 
 
@@ -306,7 +310,9 @@ def _steps(loaded: Checkpoint) -> int:
 def _kept(loaded: Checkpoint) -> tuple[int, ...]:
     """Steps whose weights its run kept; without a training section the file of weights tells."""
     training = loaded.config.training
-    return tuple(training.snapshots) if training else tuple(loaded.snapshots())
+    if training:
+        return tuple(training.snapshots)
+    return tuple(loaded.snapshots())
 
 
 def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
@@ -329,9 +335,10 @@ def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
     given = list(checkpoints)
     if len(given) < 2:
         raise InputError(f"a comparison needs two models at least, but got {len(given)}")
-    return Comparison(
-        tuple(each if isinstance(each, Report) else analyze(each, **settings) for each in given)
-    )
+    reports = []
+    for each in given:
+        reports.append(each if isinstance(each, Report) else analyze(each, **settings))
+    return Comparison(tuple(reports))
 
 
 def _measure(
@@ -374,25 +381,26 @@ def companions_of_model(
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
             left_out.append({"name": name, "reason": str(error)})
-    found = {
-        role: store.load(name)
-        for role, name in companions_of.of(run).items()
-        if role not in matched
-    }
+    # Runs of the package fill the roles that are free.
+    found = {}
+    for role, name in companions_of.of(run).items():
+        if role not in matched:
+            found[role] = store.load(name)
     return {**found, **matched}, left_out
 
 
 def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> Role:
     """The role of one more companion: numbered where it is a further seed of an earlier one."""
     alike = [first for taken, first in matched.items() if taken.first == role]
-    if alike and companions_of.kind_of(encode(other.config)) != companions_of.kind_of(
-        encode(alike[0].config)
-    ):
-        raise InputError(
-            f"{alike[0].name} has the same role, {str(role)!r}, and came first; several companions "
-            "in one role must be alike but for their seed"
-        )
-    if any(one.config == other.config for one in alike if other.config.training):
+    if alike:
+        earliest = alike[0]
+        own_kind = companions_of.kind_of(encode(other.config))
+        if own_kind != companions_of.kind_of(encode(earliest.config)):
+            raise InputError(
+                f"{earliest.name} has the same role, {str(role)!r}, and came first; several "
+                "companions in one role must be alike but for their seed"
+            )
+    if other.config.training and other.config in [one.config for one in alike]:
         raise InputError(
             f"its seed is that of a companion that came first, in the role {str(role)!r}"
         )

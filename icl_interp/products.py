@@ -23,7 +23,8 @@ from torch.nn.grad import conv2d_weight
 
 ONEDNN = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
 # Below these sizes what a convolution costs besides its arithmetic is more than it saves.
-ROWS, MULTIPLICATIONS = 256, 2**23
+ROWS = 256
+MULTIPLICATIONS = 2**23
 _FAST = ContextVar("large products by the faster kernel", default=False)
 
 
@@ -62,10 +63,12 @@ def linear(
     >>> torch.allclose(out, F.linear(x, weight, bias), rtol=0, atol=1e-4)
     True
     """
-    if not _by_convolution(x, len(weight)):
+    n_out = len(weight)
+    if not _by_convolution(x, n_out):
         return F.linear(x, weight, bias)
-    out = F.conv2d(_image(x), weight[:, :, None, None], bias)
-    return out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], len(weight))
+    image = F.conv2d(_image(x), weight[:, :, None, None], bias)
+    by_pixel = image.permute(0, 2, 3, 1)
+    return by_pixel.reshape(*x.shape[:-1], n_out)
 
 
 def gram(x: Float[Tensor, "row d"]) -> Float[Tensor, "d d"]:
@@ -74,28 +77,31 @@ def gram(x: Float[Tensor, "row d"]) -> Float[Tensor, "d d"]:
     >>> gram(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[10.0, 14.0], [14.0, 20.0]]
     """
-    if not _by_convolution(x, x.shape[1]):
+    d = x.shape[1]
+    if not _by_convolution(x, d):
         return x.T @ x
     # What a convolution's weights would be moved by: sums over pixels of products of channels.
-    return conv2d_weight(_image(x), (x.shape[1], x.shape[1], 1, 1), _image(x))[:, :, 0, 0]
+    image = _image(x)
+    moved = conv2d_weight(image, (d, d, 1, 1), image)
+    return moved[:, :, 0, 0]
 
 
 def _by_convolution(x: Float[Tensor, "*row n_in"], n_out: int) -> bool:
     """Whether a product is computed by oneDNN."""
     # First: what compiles a model can't look into a ContextVar, and would compile anew for each
     # size asked for below.
-    if (
-        torch.compiler.is_compiling()
-        or not _FAST.get()
-        or not ONEDNN
-        or torch.get_num_threads() < 2
-    ):
+    if torch.compiler.is_compiling() or not _FAST.get():
         return False
-    n_rows = x.numel() // max(1, x.shape[-1])
-    large = n_rows >= ROWS and x.numel() * n_out >= MULTIPLICATIONS
-    return large and x.dtype == torch.float32 and x.device.type == "cpu"
+    if not ONEDNN or torch.get_num_threads() < 2:
+        return False
+    n_numbers = x.numel()
+    n_rows = n_numbers // max(1, x.shape[-1])
+    if n_rows < ROWS or n_numbers * n_out < MULTIPLICATIONS:
+        return False
+    return x.dtype == torch.float32 and x.device.type == "cpu"
 
 
 def _image(x: Float[Tensor, "*row n_in"]) -> Float[Tensor, "1 n_in 1 n_row"]:
     """A matrix as an image of one line, rows as pixels and columns as channels, without a copy."""
-    return x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
+    by_pixel = x.reshape(1, 1, -1, x.shape[-1])
+    return by_pixel.permute(0, 3, 1, 2)

@@ -42,10 +42,11 @@ class Prompts:
 
     def __post_init__(self) -> None:
         for name in ("xs", "ys", "parameters", "function"):
-            if not isinstance(getattr(self, name), Tensor):
+            value = getattr(self, name)
+            if not isinstance(value, Tensor):
                 raise InputError(
                     f"{name} of prompts must be a torch.Tensor, but got a "
-                    f"{type(getattr(self, name)).__name__}: torch.as_tensor(...) makes one"
+                    f"{type(value).__name__}: torch.as_tensor(...) makes one"
                 )
         if self.ys.ndim == 2:
             object.__setattr__(self, "ys", self.ys[..., None])
@@ -57,10 +58,9 @@ class Prompts:
         # The functions are not counted: their indices may lie on another device, and a repr should
         # cost nothing.
         values = f", values of {self.n_targets} coordinates" if self.n_targets > 1 else ""
+        n_prompts = counted(len(self), "prompt")
         n_dims = counted(self.xs.shape[2], "dimension")
-        return (
-            f"Prompts({counted(len(self), 'prompt')} of {self.n_points} points in {n_dims}{values})"
-        )
+        return f"Prompts({n_prompts} of {self.n_points} points in {n_dims}{values})"
 
     @property
     def n_targets(self) -> int:
@@ -85,22 +85,25 @@ class Prompts:
 
     def reordered(self, generator: torch.Generator) -> "Prompts":
         """The examples of each prompt in a random order of its own, the query last as before."""
-        n = self.n_points - 1
-        order = torch.rand(len(self), n, generator=generator).argsort(-1)
-        order = torch.cat([order, torch.full((len(self), 1), n)], 1)
-        rows = torch.arange(len(self))[:, None]
+        n_prompts = len(self)
+        last = self.n_points - 1
+        order = torch.rand(n_prompts, last, generator=generator).argsort(-1)
+        order = torch.cat([order, torch.full((n_prompts, 1), last)], 1)
+        rows = torch.arange(n_prompts)[:, None]
         return replace(self, xs=self.xs[rows, order], ys=self.ys[rows, order])
 
     def double(self) -> "Prompts":
         """The same numbers in float64."""
-        return replace(
-            self, xs=self.xs.double(), ys=self.ys.double(), parameters=self.parameters.double()
-        )
+        parameters = self.parameters.double()
+        return replace(self, xs=self.xs.double(), ys=self.ys.double(), parameters=parameters)
 
 
 def by_coordinate(prompts: Prompts) -> list[Prompts]:
     """The prompts once for each coordinate of their values, with that coordinate alone."""
-    return [replace(prompts, ys=prompts.ys[..., i : i + 1]) for i in range(prompts.n_targets)]
+    found = []
+    for i in range(prompts.n_targets):
+        found.append(replace(prompts, ys=prompts.ys[..., i : i + 1]))
+    return found
 
 
 def as_numbers(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"]:

@@ -26,12 +26,10 @@ from icl_interp.errors import InputError, shown, unknown
 from icl_interp.stored import read_bytes
 
 LARGEST = 10**8  # bytes of a JSON file; a report of a bundled model has some 5 million
-LARGEST_FACTS = (
-    10**7
-)  # bytes of a config or of facts; a config with the largest covariance has half of that
-MOST_PARTS = (
-    10**6
-)  # lists and mappings in one: each takes thirty times the room that it takes in the file
+# Bytes of a config or of facts; a config with the largest covariance has half of that.
+LARGEST_FACTS = 10**7
+# Lists and mappings in one: each takes thirty times the room that it takes in the file.
+MOST_PARTS = 10**6
 
 
 def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Generator:
@@ -44,8 +42,10 @@ def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Gen
     >>> torch.equal(torch.rand(4, generator=a), torch.rand(4, generator=c))
     False
     """
-    digest = hashlib.sha256(f"{seed}/{stream}/{step}/{rank}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    name = f"{seed}/{stream}/{step}/{rank}"
+    digest = hashlib.sha256(name.encode()).digest()
+    number = int.from_bytes(digest[:8], "big") >> 1
+    return torch.Generator().manual_seed(number)
 
 
 def encode(value: Any, *, identity: bool = False) -> Any:
@@ -57,13 +57,12 @@ def encode(value: Any, *, identity: bool = False) -> Any:
     default, so that configs from before are what they were.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = [
-            f
-            for f in dataclasses.fields(value)
-            if not _left_out(f, getattr(value, f.name), identity)
-        ]
-        fields = {f.name: encode(getattr(value, f.name), identity=identity) for f in shown}
-        return {"kind": type(value).__name__, **fields}
+        fields = {"kind": type(value).__name__}
+        for field in dataclasses.fields(value):
+            own = getattr(value, field.name)
+            if not _left_out(field, own, identity):
+                fields[field.name] = encode(own, identity=identity)
+        return fields
     if isinstance(value, Mapping):
         return {str(key): encode(item, identity=identity) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -90,10 +89,11 @@ def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
     if not isinstance(data["kind"], str) or data["kind"] not in kinds:
         raise unknown(f"kind in {where}", data["kind"], kinds)
     cls = kinds[data["kind"]]
-    rest = {
-        key: decode(item, kinds, f"{where}.{key}") for key, item in data.items() if key != "kind"
-    }
-    return build(cls, rest, where)
+    fields = {}
+    for key, item in data.items():
+        if key != "kind":
+            fields[key] = decode(item, kinds, f"{where}.{key}")
+    return build(cls, fields, where)
 
 
 def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
@@ -115,9 +115,8 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     try:
         return cls(**values)
     except TypeError as error:
-        raise InputError(
-            f"{where}: {textwrap.shorten(str(error), 300, placeholder=' ...')}"
-        ) from error
+        why = textwrap.shorten(str(error), 300, placeholder=" ...")
+        raise InputError(f"{where}: {why}") from error
 
 
 _SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -136,10 +135,9 @@ def check_scalar(value: Any, annotation: Any, where: str) -> None:
     kind = next((option for option in options if option in _SCALARS), None)
     if kind is None or (value is None and type(None) in options):
         return
-    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(
-        value, bool
-    ) == (kind is bool)
-    if not fits:
+    is_one = isinstance(value, (int, float) if kind is float else kind)
+    # True is a whole number to Python.
+    if not is_one or isinstance(value, bool) != (kind is bool):
         hint = (
             " (YAML reads 1e-3 as text: write 1.0e-3)"
             if isinstance(value, str) and kind in (int, float)
@@ -165,7 +163,9 @@ def canonical(data: Any) -> str:
 
 def run_id(config: Any) -> str:
     """Twelve hexadecimal digits that name a configuration, whatever its run records besides."""
-    return hashlib.sha256(canonical(encode(config, identity=True)).encode()).hexdigest()[:12]
+    text = canonical(encode(config, identity=True))
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()[:12]
 
 
 def environment() -> dict[str, str]:
@@ -233,7 +233,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 def as_json(data: Any) -> str:
     """`data` as readable JSON, without rounding; what is not finite stands as text."""
-    return json.dumps(finite(encode(data)), indent=1, allow_nan=False) + "\n"
+    plain = finite(encode(data))
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -248,9 +249,9 @@ def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
         folder: no other process may be writing these files in it.
         names: of the files that were being written. Files with any other name are left alone.
     """
-    leftover = re.compile(
-        rf"\.({'|'.join(map(re.escape, names))})\.[a-z0-9_]{{8}}"
-    )  # what mkstemp() makes of a prefix
+    prefixes = "|".join(map(re.escape, names))
+    # What mkstemp() makes of a prefix.
+    leftover = re.compile(rf"\.({prefixes})\.[a-z0-9_]{{8}}")
     for path in Path(folder).iterdir():
         if leftover.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)
@@ -272,7 +273,8 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
 
 def parse_json(data: bytes, where: str) -> Any:
     """The value of JSON text in UTF-8; the errors are those of `read_json` and name `where`."""
-    if (n := data.count(b"[") + data.count(b"{")) > MOST_PARTS:
+    n = data.count(b"[") + data.count(b"{")
+    if n > MOST_PARTS:
         raise InputError(
             f"{where} holds {n:,} lists and mappings, but at most {MOST_PARTS:,} are read"
         )

@@ -55,29 +55,26 @@ class Moments:
         if where is not None:
             part.count = where.sum(0).to(values).expand(values.shape[1:]).clone()
         # Mostly an element counts in all rows or in none, and those of none are cleared at the end.
-        mixed = (
-            where
-            if where is not None and bool(((part.count > 0) & (part.count < len(values))).any())
-            else None
-        )
+        mixed = None
+        if where is not None:
+            in_some = (part.count > 0) & (part.count < len(values))
+            mixed = where if bool(in_some.any()) else None
         # What is left out may be NaN, and NaN times 0 is NaN: hence `where` and no products.
         part.mean = _kept(values, mixed).sum(0) / part.count.clamp(min=1)
         part._squares = _kept(values - part.mean, mixed).square().sum(0)
         if where is not None:
-            part.mean, part._squares = (
-                t.where(part.count > 0, 0.0) for t in (part.mean, part._squares)
-            )
+            seen = part.count > 0
+            part.mean = part.mean.where(seen, 0.0)
+            part._squares = part._squares.where(seen, 0.0)
         self.merge(part)
 
     def merge(self, other: "Moments") -> None:
         """Add all that another one has seen."""
         _same_shape(self.count, other.count, self._empty or other._empty)
         if self._empty:
-            self.count, self.mean, self._squares = (
-                other.count.clone(),
-                other.mean.clone(),
-                other._squares.clone(),
-            )
+            self.count = other.count.clone()
+            self.mean = other.mean.clone()
+            self._squares = other._squares.clone()
             return
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
@@ -95,13 +92,16 @@ class Moments:
         >>> m.over([0, 2]).result.tolist()  # of 1, 3, 4, 4
         [3.0, 1.224744871391589]
         """
-        together, chosen = Moments(), list(entries)
-        count, mean = self.count[chosen], self.mean[chosen]
+        together = Moments()
+        chosen = list(entries)
+        count = self.count[chosen]
+        mean = self.mean[chosen]
         together.count = count.sum(0)
         together.mean = (count * mean).sum(0) / together.count.clamp(min=1)
-        together._squares = self._squares[chosen].sum(0) + (
-            count * (mean - together.mean).square()
-        ).sum(0)
+        # Squares about a row's own mean, and of its mean about the common one.
+        within = self._squares[chosen].sum(0)
+        between = count * (mean - together.mean).square()
+        together._squares = within + between.sum(0)
         return together
 
     @property
@@ -121,7 +121,8 @@ class Moments:
     @property
     def result(self) -> Float[Tensor, "*shape statistic"]:
         """Mean and standard deviation on a last axis; NaN where nothing was seen."""
-        return torch.stack([self.mean.where(self.count > 0, torch.nan), self.std], -1)
+        mean = self.mean.where(self.count > 0, torch.nan)
+        return torch.stack([mean, self.std], -1)
 
 
 class Extremes:
@@ -155,7 +156,8 @@ class Extremes:
         """Add all that another one has seen."""
         _same_shape(self.minimum, other.minimum, self._empty or other._empty)
         if self._empty:
-            self.minimum, self.maximum = other.minimum.clone(), other.maximum.clone()
+            self.minimum = other.minimum.clone()
+            self.maximum = other.maximum.clone()
             return
         torch.minimum(self.minimum, other.minimum, out=self.minimum)
         torch.maximum(self.maximum, other.maximum, out=self.maximum)
@@ -209,7 +211,8 @@ class Gram:
             centred = values - about
             rest = centred.mean(0)
             centred -= rest
-            part.count, part.mean = len(values), about.double() + rest.double()
+            part.count = len(values)
+            part.mean = about.double() + rest.double()
             part._squares = gram(centred.flatten(0, -2))
             self.merge(part)
 
@@ -219,11 +222,13 @@ class Gram:
         if not other.count:
             return
         if not self.count:
-            self.count, self.mean = other.count, other.mean.clone()
+            self.count = other.count
+            self.mean = other.mean.clone()
             self._squares = other._squares.clone().double()
             return
         count = self.count + other.count
-        share, delta = other.count / count, other.mean - self.mean
+        share = other.count / count
+        delta = other.mean - self.mean
         between = delta.view(-1, delta.shape[-1])
         # In place: what stays is to stand where it stood (see `Rows`).
         self._squares.add_(other._squares).addmm_(between.T, between, alpha=self.count * share)
@@ -276,15 +281,15 @@ class Rows:
     def append(self, rows: Shaped[Tensor, "row *shape"]) -> None:
         """Add rows of the shape, type and device of the first ones."""
         n = self._n + len(rows)
+        shape = rows.shape[1:]
         if not self._n:
             self._kept = rows.clone(memory_format=torch.contiguous_format)
-        elif self._kept.shape[1:] != rows.shape[1:]:
-            raise InputError(
-                f"rows of shape {tuple(rows.shape[1:])} cannot join rows of "
-                f"{tuple(self._kept.shape[1:])}"
-            )
+        elif self._kept.shape[1:] != shape:
+            own = tuple(self._kept.shape[1:])
+            raise InputError(f"rows of shape {tuple(shape)} cannot join rows of {own}")
         elif n > len(self._kept):
-            grown = self._kept.new_empty(max(n, 2 * len(self._kept)), *self._kept.shape[1:])
+            room = max(n, 2 * len(self._kept))
+            grown = self._kept.new_empty(room, *shape)
             grown[: self._n] = self._kept[: self._n]
             self._kept = grown
         self._kept[self._n : n] = rows
@@ -322,9 +327,11 @@ class PerPrompt:
         """
         values = batch.detach().double()
         # Not `nanmean`: a NaN among the values stays in sight.
-        self._rows.append(
-            values.mean(1) if where is None else values.where(where, 0.0).sum(1) / where.sum(1)
-        )
+        if where is None:
+            means = values.mean(1)
+        else:
+            means = values.where(where, 0.0).sum(1) / where.sum(1)
+        self._rows.append(means)
 
     @property
     def result(self) -> Float[Tensor, "*shape prompt"]:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -46,7 +47,13 @@ EXTREMES = (1e-3, 1e-4, 1e-5)
 UNSEEN = 3
 CHUNK = 2**18  # numbers that a statistic sees in one call
 PILOT = 2**20  # numbers spent on finding out which means a statistic uses
-PILOTS = 4, 64  # draws for that, at least and at most
+# Draws for that, at least and at most.
+PILOTS = (4, 64)
+# What numpy says nothing of: of a statistic, 0 / 0; of slopes and errors, also what overflows.
+DIVIDING: Any = {"divide": "ignore", "invalid": "ignore"}
+QUIET = DIVIDING | {"over": "ignore"}
+
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -67,9 +74,9 @@ class Interval:
     low: float
     high: float
     se: float = math.nan
-    tails: tuple[tuple[float, float], ...] = ()
+    tails: tuple[Ends, ...] = ()
     positive: bool = False
-    extremes: tuple[tuple[float, float], ...] = ()
+    extremes: tuple[Ends, ...] = ()
 
     def through(self, function: Callable[[float], float], se: float = math.nan) -> "Interval":
         """The interval of a monotone function of the number, such as its reciprocal or its root.
@@ -83,19 +90,22 @@ class Interval:
         (0.5, 0.25, 1.0)
         """
 
-        def ends(pair: tuple[float, float]) -> tuple[float, float]:
+        def ends(pair: Ends) -> Ends:
             low, high = sorted(map(function, pair))
             return low, high
 
         low, high = ends((self.low, self.high))
-        tails, extremes = tuple(map(ends, self.tails)), tuple(map(ends, self.extremes))
+        tails = tuple(map(ends, self.tails))
+        extremes = tuple(map(ends, self.extremes))
         return Interval(function(self.value), low, high, se, tails, extremes=extremes)
 
 
 @functools.cache  # every interval of an analysis asks for the same few
 def draw_weights(n: int, seed: int = 0, n_draws: int = N_DRAWS) -> Float[np.ndarray, "draw unit"]:
     """How often each of n units comes in each bootstrap draw, divided by n: rows sum to 1."""
-    weights = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=n_draws) / n
+    generator = np.random.default_rng([seed, n])
+    counts = generator.multinomial(n, np.full(n, 1 / n), size=n_draws)
+    weights = counts / n
     weights.flags.writeable = False
     return weights
 
@@ -115,7 +125,8 @@ def half_width(error: float) -> float:
 @functools.cache
 def _weights(n: int, seed: int) -> Float[np.ndarray, "row unit"]:
     """The weights of the sample (first) and of all draws."""
-    return np.concatenate([np.full((1, n), 1 / n), draw_weights(n, seed)])
+    sample = np.full((1, n), 1 / n)
+    return np.concatenate([sample, draw_weights(n, seed)])
 
 
 def bootstrap(
@@ -160,14 +171,17 @@ def bootstrap(
 
     values, errors = _resampled(column, per_unit, seed, positive)
     one = _Studentised.of(values[:, 0], errors[:, 0])
-    tails = tuple(one.ends([1 - (1 - level) / k for k in range(1, N_TAILS + 1)]))
-    more, reach = _with_unseen(column, per_unit, positive), _reach(column, per_unit, positive)
-    extremes = tuple(one.far_ends(EXTREMES, more, reach))
-    found = Interval(one.value, *tails[0], one.se, tails, extremes=extremes)
+    tails = one.ends([1 - (1 - level) / k for k in range(1, N_TAILS + 1)])
+    more = _with_unseen(column, per_unit, positive)
+    reach = _reach(column, per_unit, positive)
+    extremes = one.far_ends(EXTREMES, more, reach)
+    low, high = tails[0]
+    found = Interval(one.value, low, high, one.se, tuple(tails), extremes=tuple(extremes))
     if not positive:
         return found
     value = math.exp(one.value)
-    return replace(found.through(math.exp, value * one.se if value else one.se), positive=True)
+    se = value * one.se if value else one.se
+    return replace(found.through(math.exp, se), positive=True)
 
 
 def simultaneous(
@@ -187,12 +201,17 @@ def simultaneous(
         level: of confidence, below 1.
     """
     values, errors = _resampled(statistic, per_unit, seed)
-    each = [_Studentised.of(*of) for of in zip(values.T, errors.T, strict=True)]
-    # A member that never varies, or that is not finite, says nothing about how far the others
-    # reach.
-    t = [np.abs(one.draws - one.value) / one.errors for one in each if one.se > 0]
-    reach = (far_quantile(np.max(t, 0), level) if t else 1.0) * np.array([one.se for one in each])
-    return values[0], values[0] - reach, values[0] + reach
+    members = list(map(_Studentised.of, values.T, errors.T))
+    t = []
+    for one in members:
+        # A member that never varies, or that is not finite, says nothing about how far the others
+        # reach.
+        if one.se > 0:
+            t.append(np.abs(one.draws - one.value) / one.errors)
+    furthest = far_quantile(np.max(t, 0), level) if t else 1.0
+    reach = furthest * np.array([one.se for one in members])
+    value = values[0]
+    return value, value - reach, value + reach
 
 
 def slope(
@@ -223,9 +242,11 @@ def r_squared(
     >>> r_squared(np.array([0.0, 1.0, 0.0]), np.array([4.0, 4.0, 0.0]), empty=0.0)
     array([1.  , 0.75, 0.  ])
     """
-    residual, total = np.asarray(residual), np.asarray(total)
+    residual = np.asarray(residual)
+    total = np.asarray(total)
     nothing = (total <= least) & (residual <= least)  # neither is a NaN, which stays in sight
-    return np.asarray(np.where(nothing, empty, 1 - residual / np.maximum(total, least)))
+    explained = 1 - residual / np.maximum(total, least)
+    return np.where(nothing, empty, explained)
 
 
 # ---- from draws to ends --------------------------------------------------------------------------
@@ -249,46 +270,49 @@ class _Studentised:
         cls, values: Float[np.ndarray, " row"], errors: Float[np.ndarray, " row"]
     ) -> "_Studentised":
         """From values and standard errors of the sample (first) and of all draws."""
-        value, draws, se = float(values[0]), values[1:], float(errors[0])
-        finite = bool(np.isfinite(values).all())
+        value = float(values[0])
+        se = float(errors[0])
+        draws = values[1:]
+        of_draws = errors[1:]
+        finite = np.isfinite(values).all()
         spread = float(draws.std()) if finite else math.nan
-        if np.array_equal(draws, np.full_like(draws, value)) or spread <= CONSTANT * abs(value):
-            return cls(value, 0.0, np.full_like(draws, value), np.zeros_like(draws), False)
-        small = ~(errors[1:] >= TOO_SMALL * se)  # NaN too
+        constant = np.full_like(draws, value)
+        if np.array_equal(draws, constant) or spread <= CONSTANT * abs(value):
+            return cls(value, 0.0, constant, np.zeros_like(draws), False)
+        # Slopes serve where nearly all draws have one, and where they say how the draws spread.
+        small = ~(of_draws >= TOO_SMALL * se)  # NaN too
         likeness = _middle(draws) / se if finite and se > 0 else math.nan
         if small.mean() <= TOO_MANY and 1 / ALIKE <= likeness <= ALIKE:
-            return cls(value, se, draws, np.where(small, se, errors[1:]), True)
+            return cls(value, se, draws, np.where(small, se, of_draws), True)
         return cls(value, spread, draws, np.full_like(draws, spread), False)
 
-    def ends(self, levels: Sequence[float]) -> list[tuple[float, float]]:
+    def ends(self, levels: Sequence[float]) -> list[Ends]:
         """The intervals at some levels of confidence."""
         errors = np.array([1 - level for level in levels])
-        if not self.smooth:
-            low, high = _quantile(self.draws, np.stack([errors / 2, 1 - errors / 2]))
+        if self.smooth:
+            low, high = self._from_t(errors)
         else:
-            if kinked := abs(np.mean(self.draws < self.value) - 0.5) > CENTRED:
-                errors = errors / 2
-            t = _quantile(
-                (self.draws - self.value) / self.errors, np.stack([1 - errors / 2, errors / 2])
-            )
-            low, high = self.value - self.se * t
-            if kinked:
-                normal = self.se * np.array([half_width(error) for error in errors])
-                low, high = (
-                    np.minimum(low, self.value - normal),
-                    np.maximum(high, self.value + normal),
-                )
-            # An end beyond every draw may be one that no sample can give: a share above 1.
-            low, high = np.maximum(low, self.draws.min()), np.minimum(high, self.draws.max())
-        low, high = np.minimum(low, self.value), np.maximum(high, self.value)
+            low, high = _quantile(self.draws, np.stack([errors / 2, 1 - errors / 2]))
+        low = np.minimum(low, self.value)
+        high = np.maximum(high, self.value)
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
-    def far_ends(
-        self,
-        chances: Sequence[float],
-        more: Sequence[tuple[float, float]],
-        reach: tuple[float, float],
-    ) -> list[tuple[float, float]]:
+    def _from_t(self, errors: Float[np.ndarray, " level"]) -> tuple[np.ndarray, np.ndarray]:
+        """The ends for some probabilities of missing the truth, from the draws of t."""
+        kinked = abs(np.mean(self.draws < self.value) - 0.5) > CENTRED
+        if kinked:
+            errors = errors / 2
+        t = (self.draws - self.value) / self.errors
+        far = _quantile(t, np.stack([1 - errors / 2, errors / 2]))
+        low, high = self.value - self.se * far
+        if kinked:
+            normal = self.se * np.array(list(map(half_width, errors)))
+            low = np.minimum(low, self.value - normal)
+            high = np.maximum(high, self.value + normal)
+        # An end beyond every draw may be one that no sample can give: a share above 1.
+        return np.maximum(low, self.draws.min()), np.minimum(high, self.draws.max())
+
+    def far_ends(self, chances: Sequence[float], more: Sequence[Ends], reach: Ends) -> list[Ends]:
         """Ends beyond which the truth lies with small chances, on either side.
 
         They reach at least as far as a normal law's, and start also from samples with further units
@@ -302,11 +326,12 @@ class _Studentised:
             reach: the smallest and the largest value of single units. No end lies beyond, where all
                 draws lie between: a share is at most 1.
         """
-        if not self.se > 0:  # it never varies, or is not finite
-            return [(self.value, self.value) if self.se == 0 else (math.nan, math.nan)] * len(
-                chances
-            )
-        t = (self.draws - self.value) / np.where(self.errors > 0, self.errors, self.se)
+        if self.se == 0:  # it never varies
+            return [(self.value, self.value)] * len(chances)
+        if not self.se > 0:  # it is not finite
+            return [(math.nan, math.nan)] * len(chances)
+        errors = np.where(self.errors > 0, self.errors, self.se)
+        t = (self.draws - self.value) / errors
         starts = [(self.value, self.se), *more]
         least = reach[0] if reach[0] <= self.draws.min() else -math.inf
         most = reach[1] if reach[1] >= self.draws.max() else math.inf
@@ -324,7 +349,7 @@ class _Studentised:
 def _middle(draws: np.ndarray) -> float:
     """The spread of the middle half of the draws, as a standard deviation."""
     low, high = np.quantile(draws, [0.25, 0.75])
-    return float(high - low) / 1.349
+    return (high - low) / 1.349
 
 
 def _quantile(draws: np.ndarray, q: float | np.ndarray) -> np.ndarray:
@@ -344,6 +369,7 @@ class _Sample:
             vary, `(unit, number)`.
         varying: which numbers vary.
         means: `(row, number)`.
+        numbers: 0, 1, ..., a place for each number.
     """
 
     def __init__(
@@ -356,11 +382,14 @@ class _Sample:
         arrays = [np.asarray(array, dtype=float) for array in per_unit]
         n = len(arrays[0])
         flat = np.concatenate([array.reshape(n, -1) for array in arrays], 1)
-        self._statistic, self._positive = statistic, positive
+        self._statistic = statistic
+        self._positive = positive
         self._shapes = [array.shape[1:] for array in arrays]
-        self._cuts = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
+        widths = list(map(math.prod, self._shapes))
+        self._cuts = np.cumsum(widths)[:-1]
         self.weights = weights
-        centre, spread = flat.mean(0), flat.std(0)
+        centre = flat.mean(0)
+        spread = flat.std(0)
         varies = spread > CONSTANT * np.abs(flat).max(0)
         self.varying = np.flatnonzero(varies)
         self._spread = np.where(varies, spread, 1.0)
@@ -371,28 +400,24 @@ class _Sample:
             means = np.clip(self.weights @ flat, flat.min(0), flat.max(0))
         self.means = np.where(varies, means, centre)
         self.means[0] = centre
+        self.numbers = np.arange(len(centre))
 
     def values(
         self, means: Float[np.ndarray, "row number"], checked: bool = False
     ) -> Float[np.ndarray, "row member"]:
-        parts = np.split(means, self._cuts, axis=1)
+        arrays = []
+        for part, shape in zip(np.split(means, self._cuts, axis=1), self._shapes, strict=True):
+            arrays.append(part.reshape(len(means), *shape))
         # A ratio may be 0 / 0 in a draw: that is NaN, which the interval shows.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.asarray(
-                self._statistic(
-                    *(
-                        part.reshape(len(means), *s)
-                        for part, s in zip(parts, self._shapes, strict=True)
-                    )
-                )
-            )
+        with np.errstate(**DIVIDING):
+            found = np.asarray(self._statistic(*arrays))
         if not self._positive:
             return found
         if checked and (found < 0).any():
             raise ValueError(
                 f"a positive statistic is expected, but it comes to {found.min():g} in a draw"
             )
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(**DIVIDING):
             return np.log(found)
 
     def slopes(
@@ -402,14 +427,17 @@ class _Sample:
         groups: Bool[np.ndarray, "group number"],
     ) -> Float[np.ndarray, "row group member"]:
         """Change of the statistic, per standard deviation, when a group's means rise a little."""
-        means, raised = self.means[rows], STEP * groups * self._spread
-        size, found = max(1, CHUNK // raised.size), []
-        for start in range(0, len(means), size):
-            part = means[start : start + size, None] + raised
-            found.append(
-                self.values(part.reshape(-1, raised.shape[1])).reshape(*part.shape[:2], -1)
-            )
-        return (np.concatenate(found) - values[rows][:, None]) / STEP
+        means = self.means[rows]
+        rise = STEP * groups * self._spread
+        size = max(1, CHUNK // rise.size)
+        found = []
+        n_rows = len(rows)
+        for start in range(0, n_rows, size):
+            raised = means[start : start + size, None] + rise
+            each = self.values(raised.reshape(-1, raised.shape[2]))
+            found.append(each.reshape(*raised.shape[:2], -1))
+        before = values[rows, None]
+        return (np.concatenate(found) - before) / STEP
 
 
 def _resampled(
@@ -421,14 +449,14 @@ def _resampled(
     """A statistic and its standard errors, of the sample (first) and of every draw."""
     sample = _Sample(statistic, per_unit, _weights(len(per_unit[0]), seed), positive)
     values = sample.values(sample.means, checked=True)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(**QUIET):
         columns = _columns(sample, values)
         errors = _errors(sample, values, np.arange(len(values)), columns)
         # A draw may be the only one to use a number. So those without a slope are looked at again,
         # with every number.
-        small = np.flatnonzero((~(errors > TOO_SMALL * errors[0])).any(1))[
-            : PILOT // max(1, sample.varying.size**2)
-        ]
+        has_slope = errors > TOO_SMALL * errors[0]
+        most = PILOT // max(1, sample.varying.size**2)
+        small = np.flatnonzero((~has_slope).any(1))[:most]
         if len(columns) and 0 < len(small) < len(errors):
             each = np.repeat(sample.varying[:, None], values.shape[1], 1)
             errors[small] = _errors(sample, values, small, each)
@@ -437,7 +465,7 @@ def _resampled(
 
 def _with_unseen(
     statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool
-) -> list[tuple[float, float]]:
+) -> list[Ends]:
     """Value and standard error of a statistic with `UNSEEN` further extreme units.
 
     They are copies of the unit that lowers, or raises, the statistic most.
@@ -449,15 +477,16 @@ def _with_unseen(
     if not len(sample.varying):
         return []
     columns = sample.varying[:, None]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(**QUIET):
         values = sample.values(sample.means)
-        each = columns == np.arange(sample.means.shape[1])
+        each = columns == sample.numbers
         slopes = sample.slopes(np.array([0]), values, each)[0, :, 0]
         influence = np.nan_to_num(sample.units[:, sample.varying] @ slopes)
-        weights = np.ones((3, n))  # the first row is the sample itself, as everywhere
-        weights[1, influence.argmin()] += UNSEEN
-        weights[2, influence.argmax()] += UNSEEN
-        more = _Sample(statistic, per_unit, weights / weights.sum(1, keepdims=True), positive)
+        counts = np.ones((3, n))  # the first row is the sample itself, as everywhere
+        counts[1, influence.argmin()] += UNSEEN
+        counts[2, influence.argmax()] += UNSEEN
+        weights = counts / counts.sum(1, keepdims=True)
+        more = _Sample(statistic, per_unit, weights, positive)
         found = more.values(more.means)
         errors = _errors(more, found, np.arange(3), columns)
     pairs = zip(found[1:, 0].tolist(), errors[1:, 0].tolist(), strict=True)
@@ -466,7 +495,7 @@ def _with_unseen(
 
 def _reach(
     statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool
-) -> tuple[float, float]:
+) -> Ends:
     """The smallest and largest value of the statistic of single units, which bound those of means.
 
     This holds for means and their ratios.
@@ -474,13 +503,11 @@ def _reach(
     n = len(per_unit[0])
     weights = np.concatenate([np.full((1, n), 1 / n), np.eye(n)])
     sample = _Sample(statistic, per_unit, weights, positive)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(**QUIET):
         values = sample.values(sample.means)[1:, 0]
-    return (
-        (-math.inf, math.inf)
-        if np.isnan(values).any()
-        else (float(values.min()), float(values.max()))
-    )
+    if np.isnan(values).any():
+        return -math.inf, math.inf
+    return float(values.min()), float(values.max())
 
 
 def _errors(
@@ -500,24 +527,29 @@ def _errors(
     errors = np.zeros((len(rows), values.shape[1]))
     if not len(columns):  # the statistic never varies, or in steps only
         return errors
-    slopes = sample.slopes(
-        rows, values, (columns[:, :, None] == np.arange(sample.means.shape[1])).any(1)
-    )
+    groups = (columns[:, :, None] == sample.numbers).any(1)
+    slopes = sample.slopes(rows, values, groups)
     weights = sample.weights[rows]
+    n_units = len(sample.units)
     for member, own in enumerate(columns.T):
-        if (used := own >= 0).any():
-            slope, units = slopes[:, used, member], sample.units[:, own[used]]
-            if len(units.T) == 1:  # one slope for all units: what they add up to comes before it
-                mean, square = (
-                    slope[:, 0] * (weights @ units[:, 0]),
-                    slope[:, 0] ** 2 * (weights @ units[:, 0] ** 2),
-                )
-            else:
-                influence = slope @ units.T
-                mean = np.einsum("ru,ru->r", weights, influence)
-                influence *= influence
-                square = np.einsum("ru,ru->r", weights, influence)
-            errors[:, member] = np.sqrt(np.maximum(square - mean**2, 0.0) / (len(sample.units) - 1))
+        used = own >= 0
+        if not used.any():
+            continue
+        slope = slopes[:, used, member]
+        units = sample.units[:, own[used]]
+        if units.shape[1] == 1:  # one slope for all units: what they add up to comes before it
+            numbers = units[:, 0]
+            rise = slope[:, 0]
+            total = weights @ numbers
+            mean = rise * total
+            square = rise**2 * (weights @ numbers**2)
+        else:
+            influence = slope @ units.T
+            mean = np.einsum("ru,ru->r", weights, influence)
+            influence *= influence
+            square = np.einsum("ru,ru->r", weights, influence)
+        variance = np.maximum(square - mean**2, 0.0)
+        errors[:, member] = np.sqrt(variance / (n_units - 1))
     return errors
 
 
@@ -532,19 +564,26 @@ def _columns(
 
     Source: Curtis, Powell and Reid (1974), On the estimation of sparse Jacobian matrices.
     """
+    n_members = values.shape[1]
     if not len(sample.varying):
-        return np.zeros((0, values.shape[1]), int)
-    every = sample.varying[:, None] == np.arange(sample.means.shape[1])
+        return np.zeros((0, n_members), int)
+    # Slopes in few draws, spread evenly over the values that the statistic has in all.
+    every = sample.varying[:, None] == sample.numbers
     n = int(np.clip(PILOT // every.size, *PILOTS))
     order = np.argsort(values[:, 0], kind="stable")
-    rows = np.unique([0, *order[np.linspace(0, len(order) - 1, n).astype(int)]])
+    places = np.linspace(0, len(order) - 1, n).astype(int)
+    rows = np.unique([0, *order[places]])
     size = np.abs(sample.slopes(rows, values, every))
-    uses = (~(size <= NEGLIGIBLE * np.nanmax(size, 1, keepdims=True, initial=0.0))).any(0)
+    largest = np.nanmax(size, 1, keepdims=True, initial=0.0)
+    uses = (~(size <= NEGLIGIBLE * largest)).any(0)  # NaN too
+    # Each number joins the first group in which its members use no other.
     groups: list[np.ndarray] = []
     for number, members in zip(sample.varying, uses, strict=True):
-        free = (group for group in groups if (group[members] < 0).all())
-        if members.any():
-            if (group := next(free, None)) is None:
-                groups.append(group := np.full(len(members), -1))
-            group[members] = number
-    return np.array(groups, dtype=int).reshape(-1, values.shape[1])
+        if not members.any():
+            continue
+        group = next((group for group in groups if (group[members] < 0).all()), None)
+        if group is None:
+            group = np.full(len(members), -1)
+            groups.append(group)
+        group[members] = number
+    return np.array(groups, dtype=int).reshape(-1, n_members)

@@ -8,6 +8,7 @@ abscissa to draw against, else "matrix". A table's `attrs` hold "units" by colum
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from icl_interp.structured import Stored, is_number
 
 Result = xr.DataArray | pd.DataFrame
 Kind = Literal["matrix", "curve", "table"]
+DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 def make_array(
@@ -50,16 +52,17 @@ def make_array(
     # In the order of the axes also in memory: sums then have the last bits that they have after a
     # trip through JSON.
     array = np.array(values, dtype=np.float64, order="C")
-    coordinates = {name: _index(items, name) for name, items in axes.items()}
+    coordinates = {}
+    for name, items in axes.items():
+        # A variable, because xarray would copy the index, which costs more than all the rest.
+        coordinates[name] = xr.IndexVariable(name, _index(items, name))
     expected = tuple(map(len, coordinates.values()))
     if array.shape != expected:
         raise InputError(
             f"values have shape {array.shape}, but the axes {shown(list(axes))} ask for {expected}"
         )
     attrs = {"kind": kind, "units": units, "note": note}
-    # As variables: xarray would copy the indices, which costs more than all the rest.
-    variables = {name: xr.IndexVariable(name, index) for name, index in coordinates.items()}
-    return xr.DataArray(array, variables, dims=tuple(variables), attrs=attrs)
+    return xr.DataArray(array, coordinates, dims=tuple(coordinates), attrs=attrs)
 
 
 def make_arrays(
@@ -83,15 +86,19 @@ def make_arrays(
     >>> made["keys"].values, made["entropy"].attrs["units"]
     (array([3.]), 'nats')
     """
+    units = units or {}
     made: dict[str, xr.DataArray] = {}
     first = None
     for name, numbers in values.items():
-        array, unit = np.array(numbers, dtype=np.float64, order="C"), (units or {}).get(name, "")
+        unit = units.get(name, "")
+        array = np.array(numbers, dtype=np.float64, order="C")
         if first is None or array.shape != first.shape:
-            made[name] = first = make_array(array, axes, unit, note)
+            first = make_array(array, axes, unit, note)
+            made[name] = first
             continue
-        made[name] = other = first.copy(deep=False, data=array)
+        other = first.copy(deep=False, data=array)
         other.attrs = {**first.attrs, "units": unit}
+        made[name] = other
     return made
 
 
@@ -119,8 +126,11 @@ def make_table(
         a   0.50
         b   0.25
     """
-    series = {name: pd.Series(_index(items, name)) for name, items in columns.items()}
-    lengths = {name: len(column) for name, column in series.items()}
+    series = {}
+    lengths = {}
+    for name, items in columns.items():
+        series[name] = pd.Series(_index(items, name))
+        lengths[name] = len(series[name])
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns of a table must be equally long, but got {shown(lengths)}")
     table = pd.DataFrame(series)
@@ -130,9 +140,10 @@ def make_table(
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], note: str = "") -> pd.DataFrame:
     """A table from its rows, which all have the keys of the first; without rows, no columns."""
-    return make_table(
-        {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, note=note
-    )
+    columns = {}
+    for name in rows[0] if rows else ():
+        columns[name] = [row[name] for row in rows]
+    return make_table(columns, note=note)
 
 
 def rows_in(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -141,14 +152,16 @@ def rows_in(table: pd.DataFrame) -> list[dict[str, Any]]:
     >>> rows_in(make_table({"model": ["a", "b"], "error": [0.5, 0.25]}))
     [{'model': 'a', 'error': 0.5}, {'model': 'b', 'error': 0.25}]
     """
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    rows = []
+    for row in table.to_dict("records"):
+        rows.append({str(key): value for key, value in row.items()})
+    return rows
 
 
 def table_of_numbers(numbers: Mapping[str, Any], note: str = "") -> pd.DataFrame:
     """Single numbers by name as a table, a row each."""
-    return make_table(
-        {"name": list(numbers), "value": [float(number) for number in numbers.values()]}, note=note
-    )
+    values = list(map(float, numbers.values()))
+    return make_table({"name": list(numbers), "value": values}, note=note)
 
 
 def numbers_in(table: pd.DataFrame) -> dict[str, float]:
@@ -162,7 +175,7 @@ def numbers_in(table: pd.DataFrame) -> dict[str, float]:
 
 def described(result: Result) -> dict[str, Any]:
     """The units and the note of a result, for one that is made of it."""
-    return {key: result.attrs[key] for key in ("units", "note")}
+    return {"units": result.attrs["units"], "note": result.attrs["note"]}
 
 
 def text(table: pd.DataFrame, width: int | None = None) -> str:
@@ -191,7 +204,10 @@ def text(table: pd.DataFrame, width: int | None = None) -> str:
     if width is None or longest <= width:
         return shown
     # Columns by themselves, each a list of cells of one length under its head.
-    columns = [_string(table.loc[:, [name]]).splitlines() for name in table]
+    columns = []
+    for name in table:
+        alone = _string(table.loc[:, [name]])
+        columns.append(alone.splitlines())
     # Where a line is full, the next one begins; it is indented.
     pieces: list[list[list[str]]] = [[]]
     room = width
@@ -224,20 +240,26 @@ def to_dict(result: Result) -> dict[str, Any]:
     """
     note = result.attrs.get("note", "")
     if isinstance(result, pd.DataFrame):
-        columns = {str(name): finite(column.tolist()) for name, column in result.items()}
+        columns = {}
+        for name, column in result.items():
+            columns[str(name)] = finite(column.tolist())
         return {
             "kind": "table",
             "columns": columns,
             "units": dict(result.attrs.get("units", {})),
             "note": note,
         }
-    values = result.values.astype(np.float64)
+    axes = {}
+    for name in result.dims:
+        axes[str(name)] = finite(coordinates(result, name))
+    numbers = result.values.astype(np.float64)
+    values = numbers.tolist()
     return {
         "kind": result.attrs.get("kind", "matrix"),
-        "axes": {str(name): finite(coordinates(result, name)) for name in result.dims},
+        "axes": axes,
         "unit": result.attrs.get("units", ""),
         "note": note,
-        "values": values.tolist() if np.isfinite(values).all() else finite(values.tolist()),
+        "values": values if np.isfinite(numbers).all() else finite(values),
     }
 
 
@@ -261,14 +283,20 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
         InputError: the data are no such result; the message names the place.
     """
     stored = Stored(data, where)
-    kind, note = stored["kind"].of(Kind), stored["note"].of(str)
+    kind = stored["kind"].of(Kind)
+    note = stored["note"].of(str)
+    # Each kind has fields of its own, and no others.
     try:
         if kind == "table":
             stored.members(("kind", "columns", "units", "note"))
-            return make_table(_scalars(stored["columns"]), stored["units"].of(dict[str, str]), note)
+            columns = _scalars(stored["columns"])
+            units = stored["units"].of(dict[str, str])
+            return make_table(columns, units, note)
         stored.members(("kind", "axes", "unit", "note", "values"))
         axes = _scalars(stored["axes"])
-        return make_array(_values(stored["values"], axes), axes, stored["unit"].of(str), note, kind)
+        values = _values(stored["values"], axes)
+        unit = stored["unit"].of(str)
+        return make_array(values, axes, unit, note, kind)
     except InputError as error:
         if where in str(error):
             raise
@@ -278,16 +306,12 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
 def _index(items: Iterable[Any], name: str) -> pd.Index:
     """Coordinates or a column with values and types unchanged; of mixed types they are objects."""
     plain = [item.item() if isinstance(item, np.generic) else item for item in items]
-    kinds = {type(item) for item in plain}
+    kinds = set(map(type, plain))
     if kinds == {int, float} and all(float(item) == item or item != item for item in plain):
         kinds = {float}
-    dtype = (
-        {int: np.int64, float: np.float64, bool: np.bool_}.get(kinds.pop())
-        if len(kinds) == 1
-        else None
-    )
+    dtype = DTYPES.get(kinds.pop(), object) if len(kinds) == 1 else object
     try:
-        return pd.Index(plain, dtype=dtype or object, name=name, tupleize_cols=False)
+        return pd.Index(plain, dtype=dtype, name=name, tupleize_cols=False)
     except OverflowError:  # whole numbers of more than 64 bits
         return pd.Index(plain, dtype=object, name=name)
 
@@ -309,11 +333,11 @@ def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
             raise stored.refused(
                 f"lists within lists, one level for each of the axes {shown(list(axes))}"
             )
-        leaves = [item for leaf in leaves for item in leaf]
+        leaves = list(chain.from_iterable(leaves))
     for leaf in leaves:
         if not is_number(leaf):
             raise InputError(f"{stored.where} must hold numbers only, but holds {shown(leaf)}")
-    shape = tuple(len(items) for items in axes.values())
+    shape = tuple(map(len, axes.values()))
     if not leaves and 0 in shape:  # nested lists lose the lengths of the axes after an empty one
         return np.zeros(shape)
     try:

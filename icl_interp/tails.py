@@ -9,7 +9,8 @@ from jaxtyping import Float
 # beyond.
 TAIL = 0.05
 FEW = 25  # draws: an end with fewer beyond it comes from that law
-SHAPES = -0.5, 0.5  # shapes of that law, at least and at most: others are an accident of the draws
+# Shapes of that law, at least and at most: others are an accident of the draws.
+SHAPES = (-0.5, 0.5)
 ALIKE = 1e-13  # of their size: excesses below are rounding
 
 
@@ -33,15 +34,18 @@ def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
     """
     if q < 0.5:
         return -far_quantile(-draws, 1 - q)
+    n_draws = len(draws)
+    n_tail = int(TAIL * n_draws)
     beyond = 1 - q
-    n_tail = int(TAIL * len(draws))
-    if beyond * len(draws) >= FEW or not np.isfinite(draws).all():
+    if beyond * n_draws >= FEW or not np.isfinite(draws).all():
         return float(np.quantile(draws, q, method="nearest"))
     outermost = np.sort(draws)[-n_tail - 1 :]
-    threshold, excesses = float(outermost[0]), outermost[1:] - outermost[0]
+    threshold = float(outermost[0])
+    excesses = outermost[1:] - outermost[0]
     mean = float(excesses.mean())
     if mean <= ALIKE * abs(threshold):  # the outermost draws are all alike
         return threshold
+    # The law of the excesses: its shape and scale are those that give two of its means.
     share_of_larger = np.arange(n_tail - 1, -1, -1) / (n_tail - 1)
     weighted = float((excesses * share_of_larger).mean())
     unlike = mean - 2 * weighted  # from 0, where all excesses are one number
@@ -50,5 +54,8 @@ def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
     shape = float(np.clip(2 - mean / unlike, *SHAPES))
     scale = mean * (1 - shape)  # the mean of the law is scale / (1 - shape)
     ratio = TAIL / beyond
-    grown = math.log(ratio) if abs(shape) < 1e-9 else (ratio**shape - 1) / shape
+    if abs(shape) < 1e-9:
+        grown = math.log(ratio)
+    else:
+        grown = (ratio**shape - 1) / shape
     return threshold + scale * grown

@@ -12,6 +12,7 @@ contexts. Units are left out, folded, permuted and swapped whole.
 """
 
 import copy
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -88,9 +89,8 @@ class Bench:
     ) -> None:
         check_unhooked(model, type(self).__name__)  # a copy would keep them
         self.device = device or "cpu"
-        self.model = lay_out(
-            copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
-        )
+        own = copy.deepcopy(model).double().to(self.device)
+        self.model = lay_out(own.eval().requires_grad_(False))
         self.encoding = encoding
         self._draw_sample(task, n_units, n_contexts, seed)
 
@@ -166,7 +166,9 @@ class Bench:
 
         Contexts are in distribution, where float32 is enough.
         """
-        return self.single if is_large(self.model) and not is_hooked(self.model) else self.model
+        if is_hooked(self.model) or not is_large(self.model):
+            return self.model
+        return self.single
 
     def predict(
         self, prompts: Prompts, *, double: bool = False
@@ -184,8 +186,10 @@ class Bench:
 
     def at_query(self, prompts: Prompts) -> Float[Tensor, "batch target"]:
         """The prediction for the query of each prompt, on the float64 model."""
+        tokens = self.tokens(prompts)
         with torch.no_grad():
-            return self.model(self.tokens(prompts))[:, -1].cpu()
+            out = self.model(tokens)
+        return out[:, -1].cpu()
 
     def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
         """What sweeps ask for, by `single`: for queries in distribution, where float32 will do."""
@@ -207,13 +211,15 @@ class Bench:
             n_contexts: of each function of a pair.
             n_units: how many; as many as the bench has by default.
         """
-        key = stream, n_contexts, n_units or self.n_units
+        n = n_units or self.n_units
+        key = (stream, n_contexts, n)
         if key not in self._samples:
-            draw, n = generator(self.seed, stream), key[2]
-            if self.task.paired:
-                drawn = self.task.sample_pairs(n, draw, n_contexts=n_contexts, dtype=torch.float64)
+            task = self.task
+            draw = generator(self.seed, stream)
+            if task.paired:
+                drawn = task.sample_pairs(n, draw, n_contexts=n_contexts, dtype=torch.float64)
             else:
-                drawn = self.task.sample(n, draw, n_contexts=2 * n_contexts, dtype=torch.float64)
+                drawn = task.sample(n, draw, n_contexts=2 * n_contexts, dtype=torch.float64)
             self._samples[key] = drawn
         return self._samples[key]
 
@@ -225,11 +231,10 @@ class Bench:
         n = self.n_units * self.unit_size
         if self.task.paired:
             return self.units(stream, n_units=n // 2)
-        key = stream, 0, n
+        key = (stream, 0, n)
         if key not in self._samples:
-            self._samples[key] = self.task.sample(
-                n, generator(self.seed, stream), dtype=torch.float64
-            )
+            draw = generator(self.seed, stream)
+            self._samples[key] = self.task.sample(n, draw, dtype=torch.float64)
         return self._samples[key]
 
     @property
@@ -239,7 +244,9 @@ class Bench:
 
     def units_in(self, prompts: Prompts) -> int:
         """Units that some of the lab's prompts belong to."""
-        return len((prompts.function // (2 if self.task.paired else 1)).unique())
+        functions = prompts.function
+        units = functions // (2 if self.task.paired else 1)
+        return len(units.unique())
 
     @cached_property
     def few(self) -> Prompts:
@@ -247,7 +254,9 @@ class Bench:
 
         For means, and for what is repeated for each norm.
         """
-        return self._subset([0, self.n_contexts] if self.task.paired else [0, 1])
+        if self.task.paired:
+            return self._subset([0, self.n_contexts])
+        return self._subset([0, 1])
 
     @cached_property
     def head_sample(self) -> Prompts:
@@ -256,7 +265,9 @@ class Bench:
         Two prompts of each unit; of a large model one.
         """
         n_units = max(min(ENOUGH, self.n_units), self.n_units // 2)
-        return self.one_each[:n_units] if is_large(self.model) else self.few[: 2 * n_units]
+        if is_large(self.model):
+            return self.one_each[:n_units]
+        return self.few[: 2 * n_units]
 
     @cached_property
     def one_each(self) -> Prompts:
@@ -266,29 +277,34 @@ class Bench:
     @cached_property
     def frozen(self) -> FreezeNorms:
         """Every norm at its mean scale on in-distribution prompts."""
-        return FreezeNorms({name: self._means[f"{name}.hook_scale"] for name in self.model.norms})
+        scales = {name: self._means[f"{name}.hook_scale"] for name in self.model.norms}
+        return FreezeNorms(scales)
 
     @cached_property
     def head_means(self) -> AblateHeads:
         """Every head at its mean output on in-distribution prompts."""
-        layers = range(self.model.cfg.n_layers)
-        return AblateHeads(
-            tuple(self.heads), {i: self._means[f"blocks.{i}.attn.hook_z"] for i in layers}
-        )
+        means = {}
+        for layer in range(self.model.cfg.n_layers):
+            means[layer] = self._means[f"blocks.{layer}.attn.hook_z"]
+        return AblateHeads(tuple(self.heads), means)
 
     @cached_property
     def sublayer_means(self) -> MeanOutputs:
         """Every sublayer at its mean output on in-distribution prompts."""
-        return MeanOutputs({name: self._means[name] for name in sublayers(self.model)})
+        means = {name: self._means[name] for name in sublayers(self.model)}
+        return MeanOutputs(means)
 
     @cached_property
     def _means(self) -> dict[str, Float[Tensor, "token ..."]]:
         """Means over `few` at each position, in one pass: the references of all edits above."""
-        names = [f"{name}.hook_scale" for name in self.model.norms] + sublayers(self.model)
-        names += [f"blocks.{i}.attn.hook_z" for i in range(self.model.cfg.n_layers) if self.heads]
-        return mean_activations(
-            self.reader, self.tokens(self.few).to(self.reader.unembed.W_U), names
-        )
+        names = [f"{name}.hook_scale" for name in self.model.norms]
+        names += sublayers(self.model)
+        if self.heads:
+            for layer in range(self.model.cfg.n_layers):
+                names.append(f"blocks.{layer}.attn.hook_z")
+        reader = self.reader
+        tokens = self.tokens(self.few).to(reader.unembed.W_U)
+        return mean_activations(reader, tokens, names)
 
     @property
     def norms(self) -> tuple[str, ...]:
@@ -299,11 +315,9 @@ class Bench:
     def heads(self) -> list[tuple[int, int]]:
         """Every (layer, head)."""
         cfg = self.model.cfg
-        return (
-            []
-            if cfg.mlp_only
-            else [(i, h) for i in range(cfg.n_layers) for h in range(cfg.n_heads)]
-        )
+        if cfg.mlp_only:
+            return []
+        return list(itertools.product(range(cfg.n_layers), range(cfg.n_heads)))
 
     @property
     def x_unit(self) -> float:
@@ -318,7 +332,8 @@ class Bench:
     @cached_property
     def drawn_sizes(self) -> Float[np.ndarray, "unit place"]:
         """Signed sizes of drawn far queries, in units of x: `places.sizes`."""
-        return self.x_unit * sizes(self.n_units, generator(self.seed, "lab/places"))
+        draw = generator(self.seed, "lab/places")
+        return self.x_unit * sizes(self.n_units, draw)
 
     @cached_property
     def rays(self) -> Float[Tensor, "unit dim"]:
@@ -327,7 +342,9 @@ class Bench:
         Two units share each direction.
         """
         queries = self.prompts.xs[:: self.unit_size, -1]
-        return rays(queries[torch.arange(self.n_units) // 2 * 2])
+        # Of each two units the first: both have its direction.
+        first = torch.arange(self.n_units) // 2 * 2
+        return rays(queries[first])
 
     def drawn(
         self, prompts: Prompts, sizes: Float[np.ndarray, "unit place"]
@@ -337,7 +354,8 @@ class Bench:
         A query of negative size goes against its ray.
         """
         queries = torch.from_numpy(sizes)[..., None] * self.rays[:, None]
-        return queries.repeat_interleave(len(prompts) // self.n_units, 0)
+        n_each = len(prompts) // self.n_units
+        return queries.repeat_interleave(n_each, 0)
 
     @cached_property
     def drawn_queries(self) -> Float[Tensor, "batch place dim"]:
@@ -345,8 +363,10 @@ class Bench:
 
         They are one tensor, so that it is read once.
         """
-        ends = np.tile(self.x_unit * MAGNITUDES[-1] * np.array([-1.0, 1.0]), (self.n_units, 1))
-        return self.drawn(self.prompts, np.concatenate([self.drawn_sizes, ends], 1))
+        both = self.x_unit * MAGNITUDES[-1] * np.array([-1.0, 1.0])
+        ends = np.tile(both, (self.n_units, 1))
+        every = np.concatenate([self.drawn_sizes, ends], 1)
+        return self.drawn(self.prompts, every)
 
     @property
     def inner(self) -> list[float]:
@@ -355,7 +375,8 @@ class Bench:
 
     def tokens(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Encoded prompts, on the lab's device."""
-        return self.encoding.encode(prompts).to(self.device)
+        tokens = self.encoding.encode(prompts)
+        return tokens.to(self.device)
 
     def by_unit(
         self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None
@@ -367,7 +388,8 @@ class Bench:
             prompts: whose rows they are, where some of the lab's units are missing.
         """
         n = self.n_units if prompts is None else self.units_in(prompts)
-        return values.view(n, -1, *values.shape[1:]).mean(1).numpy()
+        each = values.view(n, -1, *values.shape[1:])
+        return each.mean(1).numpy()
 
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
         """Predictions and truth at the scored points of `head_sample`: each (batch, point, target).
@@ -376,25 +398,32 @@ class Bench:
         more, and it is done for every head. What lies before the first block that the interventions
         touch is computed once for all of them.
         """
-        prompts, model = self.head_sample, self.single
+        prompts = self.head_sample
+        model = self.single
         read, points = self.encoding.read_at(prompts.n_points, model.cfg.attention_dir)
         first = max(points.start, self.task.n_determining)
         block = first_block(model, interventions)
-        parts, before = [], self._streams  # taken here: not under the interventions
+        parts = []
+        before = self._streams  # taken here: not under the interventions
         with torch.no_grad(), model.fixed_weights(), intervene(model, *interventions):
             for rows, streams in zip(self.chunks(prompts), before, strict=True):
                 if block < 0:
                     out = model(self.tokens(prompts[rows]).float(), read)
                 else:
                     out = model.resume(streams[block], block, read)
-                parts.append(out[:, first - points.start :].double().cpu())
+                scored = out[:, first - points.start :]
+                parts.append(scored.double().cpu())
         return torch.cat(parts), prompts.ys[:, first:]
 
     @cached_property
     def _streams(self) -> list[list[Tensor]]:
         """`before_blocks` of `head_sample`, in chunks."""
         prompts = self.head_sample
-        return [self.before_blocks(self.tokens(prompts[rows])) for rows in self.chunks(prompts)]
+        streams = []
+        for rows in self.chunks(prompts):
+            tokens = self.tokens(prompts[rows])
+            streams.append(self.before_blocks(tokens))
+        return streams
 
     def before_blocks(
         self, tokens: Float[Tensor, "batch token d_in"]
@@ -416,9 +445,9 @@ class Bench:
     def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point target"]:
         """What the functions really are at these queries."""
         prompts = prompts or self.prompts
-        return self.task.targets(
-            prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1)
-        )
+        queries = places(xs, self.task.dim)
+        each = queries.expand(len(prompts), -1, -1)
+        return self.task.targets(prompts.parameters, each)
 
     def ask_at(
         self,
@@ -428,7 +457,8 @@ class Bench:
     ) -> Sweep:
         """`ask` with places of each prompt's own; probes know these by their number."""
         edits: dict[str, Any] = {key: tuple(values) for key, values in asked.items()}
-        return Sweep(prompts or self.prompts, queries, tuple(range(queries.shape[1])), **edits)
+        numbers = tuple(range(queries.shape[1]))
+        return Sweep(prompts or self.prompts, queries, numbers, **edits)
 
     def ask(
         self,
@@ -456,9 +486,14 @@ class Bench:
                 then its last of these.
         """
         prompts = prompts or self.prompts
-        last = (n_points or prompts.n_points) - 1
-        queries = prompts.xs[:, last : last + 1] if xs is None else places(xs, self.task.dim)
-        labels = ("query",) if xs is None else [float(x) for x in xs]
+        labels: Sequence[str | float]
+        if xs is None:
+            last = (n_points or prompts.n_points) - 1
+            queries = prompts.xs[:, last : last + 1]
+            labels = ("query",)
+        else:
+            queries = places(xs, self.task.dim)
+            labels = list(map(float, xs))
         return Sweep(
             prompts, queries, labels, n_points, tuple(context), tuple(query), tuple(probes)
         )
@@ -493,15 +528,16 @@ class Bench:
         prompts: Prompts | None = None,
     ) -> Float[Tensor, "batch point target"]:
         """`ask`, run at once."""
-        return self.run(
-            [self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)]
-        )[0]
+        asked = self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)
+        return self.run([asked])[0]
 
     def last_predictions(
         self, prompts: Prompts, probes: Sequence[Probe] = ()
     ) -> Float[Tensor, "batch target"]:
         """Predictions for each prompt's query, in the model's float32, and what probes read."""
-        return run(self.single, self.encoding, [self.ask(prompts=prompts, probes=probes)])[0][:, 0]
+        asked = self.ask(prompts=prompts, probes=probes)
+        [found] = run(self.single, self.encoding, [asked])
+        return found[:, 0]
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> dict[str, Result]:
         """Have probes read whole prompts, on the model that reads contexts (`icl_interp.probe`)."""
@@ -509,14 +545,16 @@ class Bench:
 
     def chunks(self, prompts: Prompts) -> list[slice]:
         """Whole prompts, so many at once."""
-        return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
+        n_tokens = self.encoding.n_tokens(prompts.n_points)
+        return chunks(self.model, len(prompts), n_tokens)
 
     def _subset(self, rows: Sequence[int]) -> Prompts:
         """These rows of each unit; the lab's own prompts where the rows are all of them.
 
         So every context is read once.
         """
-        every = (
-            torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)
-        ).flatten()
-        return self.prompts[every] if len(rows) < self.unit_size else self.prompts
+        if len(rows) >= self.unit_size:
+            return self.prompts
+        starts = torch.arange(self.n_units)[:, None] * self.unit_size
+        every = starts + torch.tensor(rows)
+        return self.prompts[every.flatten()]

@@ -257,11 +257,9 @@ class Claim:
         found = self.evidence(beside, facts)
         assert isinstance(found, Mapping)
         named = self.criterion.named(found)
-        return {
-            key: estimate
-            for key, estimate in named.items()
-            if self.of_control is None or key in self.of_control
-        }
+        if self.of_control is None:
+            return named
+        return {key: named[key] for key in named if key in self.of_control}
 
     @property
     def source(self) -> str:
@@ -287,15 +285,11 @@ class Claim:
         try:
             names = [name for name in self.needs if name in facts.failed]
             if names and not self.exclusion(facts):
-                return self._broken(
-                    "; ".join(
-                        f"measuring {name!r} failed with {facts.failed[name]}" for name in names
-                    )
-                )
+                why = [f"measuring {name!r} failed with {facts.failed[name]}" for name in names]
+                return self._broken("; ".join(why))
             finding = self.judge_results(results, facts)
-            json.dumps(
-                finite(encode(finding.to_dict()))
-            )  # what cannot be written would cost the whole report later
+            # What cannot be written would cost the whole report later.
+            json.dumps(finite(encode(finding.to_dict())))
             return finding
         except Exception as error:
             if file is not None:
@@ -328,9 +322,11 @@ class Claim:
     @property
     def needs(self) -> dict[str, Measurement[Any]]:
         """All measurements by the names of their results."""
-        return {m.name: m for m in self.measurements} | {
-            prefix + m.name: m for prefix in self.control_prefixes for m in self.control
-        }
+        found = {m.name: m for m in self.measurements}
+        for prefix in self.control_prefixes:
+            for m in self.control:
+                found[prefix + m.name] = m
+        return found
 
     @property
     def control_prefixes(self) -> tuple[str, ...]:
@@ -468,6 +464,7 @@ class Claim:
             return f"{NOT_LEARNED} ({short}), so this says nothing about training."
         if self.kind == "learning" and facts.outside and not facts.control:
             return NO_CONTROL if decision.verdict == "supported" else None
+        # What most controls show as well, or the opposite of it, is no work of the model.
         forbids = self._forbidding(decision)
         if forbids is None:
             return None
@@ -527,14 +524,13 @@ class Claim:
         self, asked: Mapping[str, Estimate], control: Mapping[str, Estimate]
     ) -> Verdict:
         """The outcome of the conditions asked of the model for which the control has numbers."""
-        outcomes = [
-            c.outcome(control[c.quantity])
-            for c in self.criterion.conditions
-            if c.quantity in asked and c.quantity in control
-        ]
+        outcomes = set()
+        for condition in self.criterion.conditions:
+            if condition.quantity in asked and condition.quantity in control:
+                outcomes.add(condition.outcome(control[condition.quantity]))
         if "contradicted" in outcomes:
             return "contradicted"
-        return "supported" if outcomes and set(outcomes) == {"supported"} else "inconclusive"
+        return "supported" if outcomes == {"supported"} else "inconclusive"
 
     def _unasked(self, verdict: Verdict, reason: str) -> Finding:
         return Finding(

@@ -116,12 +116,22 @@ class Estimate:
             return float(np.min(lows)), float(np.max(highs))  # NaN if one is
 
         n_tails = max(1, *(len(e.tails) for e in each))
-        (low, high), *rest = (around([e.tail(k) for e in each]) for k in range(1, 1 + n_tails))
-        tails = ((low, high), *rest) if rest else ()
-        extremes = tuple(around([e.beyond(chance) for e in each]) for chance in EXTREMES)
-        positive = all(e.positive for e in each)
+        tails = []
+        for k in range(1, 1 + n_tails):
+            tails.append(around([e.tail(k) for e in each]))
+        extremes = []
+        for chance in EXTREMES:
+            extremes.append(around([e.beyond(chance) for e in each]))
+        low, high = tails[0]
         return cls(
-            name, each[0].value, low, high, unit, tails=tails, positive=positive, extremes=extremes
+            name,
+            each[0].value,
+            low,
+            high,
+            unit,
+            tails=tuple(tails) if n_tails > 1 else (),
+            positive=all(e.positive for e in each),
+            extremes=tuple(extremes),
         )
 
     @property
@@ -175,8 +185,9 @@ class Estimate:
         if np.log(chance) < chances[0]:  # rarer than what was computed
             return -INF, INF
         lows, highs = np.array(self.extremes)[::-1].T
-        low, high = (float(np.interp(np.log(chance), chances, ends)) for ends in (lows, highs))
-        return low, high
+        low = np.interp(np.log(chance), chances, lows)
+        high = np.interp(np.log(chance), chances, highs)
+        return float(low), float(high)
 
     def firmly_within(self, region: Region, chance: float) -> bool:
         """Whether it lies in a region for all but a small chance.
@@ -404,12 +415,11 @@ class Criterion:
             InputError: a quantity that is not optional is missing.
         """
         for p in self.preconditions:
-            if (found := _quantity(p, evidence)) is not None and not found.within(p.holds):
-                return Decision(
-                    "inconclusive", self._first(evidence), p.otherwise.format(value=found.value)
-                )
-        asked = [(c, e) for c in self.conditions if (e := _quantity(c, evidence)) is not None]
-        k = sum(c.contradicts is not None for c, _ in asked)
+            found = _quantity(p, evidence)
+            if found is not None and not found.within(p.holds):
+                why = p.otherwise.format(value=found.value)
+                return Decision("inconclusive", self._first(evidence), why)
+        asked, k = self._asked(evidence)
         chance = firm_chance(n_claims, len(self.conditions))
         outcomes = [c.outcome(e, max(k, 1)) for c, e in asked]
         for (condition, found), outcome in zip(asked, outcomes, strict=True):
@@ -424,8 +434,24 @@ class Criterion:
         firm = all(e.firmly_within(c.supports, chance) for c, e in asked)
         return Decision("supported", asked[0][0], firm=firm)
 
+    def _asked(
+        self, evidence: Mapping[str, Estimate]
+    ) -> tuple[list[tuple[Condition, Estimate]], int]:
+        """Conditions whose quantities are there, with these; how many of them can contradict."""
+        asked = []
+        n_contradict = 0
+        for condition in self.conditions:
+            found = _quantity(condition, evidence)
+            if found is not None:
+                asked.append((condition, found))
+                n_contradict += condition.contradicts is not None
+        return asked, n_contradict
+
     def _first(self, evidence: Mapping[str, Estimate]) -> Condition | None:
-        return next((c for c in self.conditions if c.quantity in evidence), None)
+        for condition in self.conditions:
+            if condition.quantity in evidence:
+                return condition
+        return None
 
 
 def _region(bounds: Sequence[SupportsFloat]) -> Region:

@@ -31,9 +31,13 @@ from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.results import make_array
 
 MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
-READ_IN, REST, QUERY = "read-in", "rest", "query"
+READ_IN = "read-in"
+REST = "rest"
+QUERY = "query"
 # Prompts that roles of heads are scored on: fewer where all their weights together are many.
-ROLES_ON, FEWEST, WEIGHTS = 64, 16, 5_000_000
+ROLES_ON = 64
+FEWEST = 16
+WEIGHTS = 5_000_000
 SCORES = ("score", "low", "high", "p")
 SHARES = ("share", "low", "high", "q")
 PATCHED_ON = 64  # pairs of prompts
@@ -41,12 +45,16 @@ PATCHED_ON = 64  # pairs of prompts
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
     """Those that the lab's model has something for."""
-    heads = [patterns, roles, relevance.relevance, output_unit.own] if lab.heads else []
-    if lab.heads and _contrast(lab):
-        heads.append(patching)
-    if DirectAttribution().refusal(lab.single):
-        return [*heads, lens]
-    return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]
+    found: list[Measurement[Any]] = []
+    if lab.heads:
+        found += [patterns, roles, relevance.relevance, output_unit.own]
+        if _contrast(lab):
+            found.append(patching)
+    if not DirectAttribution().refusal(lab.single):
+        found.append(attribution)
+        if lab.task.n_targets > 1:
+            found.append(variance)
+    return [*found, lens]
 
 
 def _at_query(lab: Lab, one: Probe) -> Sweep:
@@ -56,11 +64,17 @@ def _at_query(lab: Lab, one: Probe) -> Sweep:
 
 def _asks_patterns(lab: Lab) -> Sweep | None:
     """Where not all rows are kept, a probe at the query."""
-    return _at_query(lab, AttentionPattern()) if _has_many_weights(lab) else None
+    if not _has_many_weights(lab):
+        return None
+    return _at_query(lab, AttentionPattern())
+
+
+def _kinds(lab: Lab) -> Sequence[str]:
+    return lab.encoding.kinds(lab.few.n_points)
 
 
 def _has_many_weights(lab: Lab) -> bool:
-    n_tokens = len(lab.encoding.kinds(lab.few.n_points))
+    n_tokens = len(_kinds(lab))
     return len(lab.heads) * n_tokens**2 > MOST
 
 
@@ -71,16 +85,18 @@ def patterns(lab: Lab, swept: Swept | None) -> DataArray:
     They are those of `probes.AttentionPattern`. Of a large model, with more than `MOST` weights,
     only the row of the query.
     """
-    names = token_names(lab.encoding.kinds(lab.few.n_points))
+    names = token_names(_kinds(lab))
     if swept:
         one = swept.probe(AttentionPattern)
         rows = [QUERY]
     else:
         one = AttentionPattern()
         rows = names
-        probe(lab.single, lab.few, [one], lab.encoding, lab.chunks(lab.few)[0].stop)
+        n_at_once = lab.chunks(lab.few)[0].stop
+        probe(lab.single, lab.few, [one], lab.encoding, n_at_once)
     found = _arrays(one)["weight"]
-    layers, heads = (found.indexes[name].tolist() for name in ("layer", "head"))
+    layers = found.indexes["layer"].tolist()
+    heads = found.indexes["head"].tolist()
     axes = {"layer": layers, "head": heads, "query": rows, "key": names}
     return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
 
@@ -91,7 +107,8 @@ def roles(lab: Lab) -> DataArray:
 
     Statistics are the score, its interval over functions (95 %), and p of the score by chance.
     """
-    n_weights = len(lab.heads) * len(lab.encoding.kinds(lab.few.n_points)) ** 2
+    n_tokens = len(_kinds(lab))
+    n_weights = len(lab.heads) * n_tokens**2
     n_prompts = min(ROLES_ON, max(FEWEST, WEIGHTS // n_weights))
     table = roles_of(lab, lab.one_each[:n_prompts])
     labels = relevance.labels(lab)
@@ -154,21 +171,24 @@ def attribution(lab: Lab, swept: Swept) -> DataArray:
 
     Parts are the read-in, "head LAYER.HEAD", "MLP LAYER" and the rest.
     """
-    shares = _arrays(swept.probe(DirectAttribution))
-    found = {name: share.sel(position=QUERY, drop=True) for name, share in shares.items()}
+    found = {}
+    for name, share in _arrays(swept.probe(DirectAttribution)).items():
+        found[name] = share.sel(position=QUERY, drop=True)
+    # One after the other along one axis: the read-in, heads, MLPs, and the rest.
     parts = [found["read_in"].expand_dims(part=[READ_IN])]
     if "head" in found:
         heads = found["head"].stack(part=("layer", "head")).transpose("part", "target")
         names = [f"head {layer}.{head}" for layer, head in heads.indexes["part"]]
-        parts.append(heads.drop_vars(("part", "layer", "head")).assign_coords(part=names))
+        heads = heads.drop_vars(("part", "layer", "head"))
+        parts.append(heads.assign_coords(part=names))
     if "mlp" in found:
         mlps = found["mlp"].rename(layer="part")
-        parts.append(
-            mlps.assign_coords(part=[f"MLP {layer}" for layer in mlps.indexes["part"].tolist()])
-        )
+        names = [f"MLP {layer}" for layer in mlps.indexes["part"].tolist()]
+        parts.append(mlps.assign_coords(part=names))
     parts.append(found["rest"].expand_dims(part=[REST]))
     every = concat(parts, "part")
-    axes = {name: every.indexes[name].tolist() for name in ("part", "target")}
+    targets = every.indexes["target"].tolist()
+    axes = {"part": every.indexes["part"].tolist(), "target": targets}
     return make_array(every.values, axes, "", found["read_in"].attrs["note"])
 
 
@@ -179,10 +199,10 @@ def variance(lab: Lab, swept: Swept) -> DataArray:
     It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody
     needs it.
     """
-    values = swept.f[:, 0].double().var(0, unbiased=False).numpy()
-    return make_array(
-        values, {"target": range(len(values))}, "y squared", f"{len(lab.few)} prompts, at the query"
-    )
+    predicted = swept.f[:, 0].double()
+    values = predicted.var(0, unbiased=False).numpy()
+    axes = {"target": range(len(values))}
+    return make_array(values, axes, "y squared", f"{len(lab.few)} prompts, at the query")
 
 
 def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
@@ -201,7 +221,8 @@ def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
     """
     if variances is None:
         return shares.mean("target")
-    covariances = (shares * variances).where(variances > 0, 0.0)  # what does not vary has no shares
+    # What does not vary has no shares.
+    covariances = (shares * variances).where(variances > 0, 0.0)
     return covariances.sum("target") / variances.sum("target")
 
 
@@ -220,7 +241,10 @@ def lens(lab: Lab, swept: Swept) -> DataArray:
         "distance": np.square(said - said[-1]).mean(-1),
         "zero": np.broadcast_to(np.square(truth).mean(-1), said.shape[:2]),
     }
-    values = [row.reshape(len(row), lab.n_units, -1).mean(-1) for row in rows.values()]
+    values = []
+    for row in rows.values():
+        by_unit = row.reshape(len(row), lab.n_units, -1)
+        values.append(by_unit.mean(-1))
     axes = {"statistic": rows, "depth": range(len(said)), "unit": range(lab.n_units)}
     return make_array(values, axes, "y squared", f"{len(lab.few)} prompts, at the query")
 

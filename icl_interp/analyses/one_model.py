@@ -20,12 +20,8 @@ from icl_interp.prompts import Prompts
 
 AGREE = 1e-6  # of the largest prediction: a larger difference is none of rounding, in float64
 N_PROMPTS = 8
-SCALES = (
-    1.0,
-    3.0,
-    1e3,
-    1e6,
-)  # multiples of a prompt's own query at which `forward` and `after` are compared
+# Multiples of a prompt's own query at which `forward` and `after` are compared.
+SCALES = (1.0, 3.0, 1e3, 1e6)
 ROUNDING = 1e-13  # relative change of a query, about as large as what sums in another order come to
 Way = tuple[str, Tensor, Tensor]  # what it is, what it predicts, and what whole prompts predict
 
@@ -45,10 +41,12 @@ def check(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Non
     >>> bench = Bench.of("affine", n_prompts=256)
     >>> check(bench.model, bench.encoding, bench.prompts)
     """
-    few = prompts[_spread(len(prompts))]
+    rows = _spread(len(prompts))
+    few = prompts[rows]
     with torch.no_grad():
-        for way in (*_whole_prompts(model, encoding, few), *_behind_contexts(model, encoding, few)):
-            _refuse_difference(*way)
+        ways = [*_whole_prompts(model, encoding, few), *_behind_contexts(model, encoding, few)]
+    for way in ways:
+        _refuse_difference(*way)
 
 
 def check_copy(
@@ -64,42 +62,43 @@ def check_copy(
     Raises:
         InputError: their predictions differ.
     """
-    tokens = tokens[_spread(len(tokens))].to(model.unembed.W_U)
+    rows = _spread(len(tokens))
+    few = tokens[rows].to(model.unembed.W_U)
+    what = "a model built anew from its weights (its own class computes something else)"
     with torch.no_grad():
-        _refuse_difference(
-            "a model built anew from its weights (its own class computes something else)",
-            copy(tokens),
-            model(tokens),
-        )
+        again = copy(few)
+        whole = model(few)
+    _refuse_difference(what, again, whole)
 
 
 def _spread(n: int) -> Tensor:
     """A few rows of n, far from one another: those of one function stand together."""
-    return torch.linspace(0, n - 1, min(N_PROMPTS, n)).long().unique()
+    n_rows = min(N_PROMPTS, n)
+    rows = torch.linspace(0, n - 1, n_rows).long()
+    return rows.unique()
 
 
 def _whole_prompts(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Iterator[Way]:
     """The ways to run whole prompts, each beside a plain pass."""
     tokens = encoding.encode(prompts).to(model.unembed.W_U)
     whole = model(tokens)
-    yield (
-        "a second pass over the same prompts (noise, or a state that it keeps)",
-        model(tokens),
-        whole,
-    )
+    # Passes that must agree with this one: again, prompt by prompt, at some positions, by hooks,
+    # and from the stream before each block.
+    what = "a second pass over the same prompts (noise, or a state that it keeps)"
+    yield what, model(tokens), whole
     alone = torch.cat([model(row[None]) for row in tokens])
     yield "a pass over each prompt by itself (it depends on the others of a batch)", alone, whole
     read, _ = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
-    yield "`forward` at some positions", model(tokens, read), whole[:, list(read)]
+    at_read = whole[:, list(read)]
+    at_some = model(tokens, read)
+    yield "`forward` at some positions", at_some, at_read
     names = [f"blocks.{i}.hook_resid_pre" for i in range(model.cfg.n_layers)]
     out, cache = model.run_with_cache(tokens, names_filter=names)
     yield "`forward` with something attached", out, whole
     for block, name in enumerate(names):
-        yield (
-            f"`resume` from block {block}",
-            model.resume(cache[name], block, read),
-            whole[:, list(read)],
-        )
+        stream = cache[name]
+        resumed = model.resume(stream, block, read)
+        yield f"`resume` from block {block}", resumed, at_read
 
 
 def _behind_contexts(
@@ -110,25 +109,32 @@ def _behind_contexts(
     Each is tried at every prompt's own query, and far out.
     """
     last = prompts.n_points - 1
-    places = torch.cat([scale * prompts.xs[:, last:] for scale in SCALES], 1)
-    [short] = run(model, encoding, [Sweep(prompts, places, tuple(range(len(SCALES))))])
+    own = prompts.xs[:, last:]
+    places = torch.cat([scale * own for scale in SCALES], 1)
+    sweep = Sweep(prompts, places, tuple(range(len(SCALES))))
+    [short] = run(model, encoding, [sweep])
     queries = encoding.queries_after(prompts, places).to(model.unembed.W_U)
     context = encoding.encode(prompts).to(model.unembed.W_U)[:, :-1]
+    n_seen = context.shape[1]
     for k, scale in enumerate(SCALES):
-        where, query = f"for queries at {scale:g} times their place", queries[:, k : k + 1]
-        whole = model(torch.cat([context, query], 1))[:, -1]
+        where = f"for queries at {scale:g} times their place"
+        query = queries[:, k : k + 1]
+        tokens = torch.cat([context, query], 1)
+        whole = model(tokens)[:, -1]
         # What rounding of the query does: far out a model may swing faster than numbers can tell
         # places apart.
-        rounded = model(torch.cat([context, query * (1 + ROUNDING)], 1))[:, -1]
-        if (rounded - whole).abs().amax() > AGREE * whole.abs().amax():
+        nearly = torch.cat([context, query * (1 + ROUNDING)], 1)
+        change = model(nearly)[:, -1] - whole
+        if change.abs().amax() > AGREE * whole.abs().amax():
             continue
         yield f"`after` a context, {where},", short[:, k].to(whole), whole
-        if not model.cfg.query_is_unseen or not context.shape[1]:
+        if not model.cfg.query_is_unseen or not n_seen:
             continue
         memory = model.remember(context)
-        for block, stream in enumerate(list(model.streams_after(memory, query, context.shape[1]))):
-            again = model.resume_after(memory, stream, block)[:, 0]
-            yield f"`resume_after` from block {block}, {where},", again, whole
+        streams = list(model.streams_after(memory, query, n_seen))
+        for block, stream in enumerate(streams):
+            again = model.resume_after(memory, stream, block)
+            yield f"`resume_after` from block {block}, {where},", again[:, 0], whole
 
 
 def _refuse_difference(what: str, found: Tensor, expected: Tensor) -> None:
@@ -137,13 +143,13 @@ def _refuse_difference(what: str, found: Tensor, expected: Tensor) -> None:
             f"the model is not one function: {what} gives predictions of shape "
             f"{tuple(found.shape)}, and `forward` {tuple(expected.shape)}"
         )
+    difference = 0.0
+    size = 0.0
     finite = expected.isfinite()  # far out numbers may overflow, in either way
-    difference = (
-        float((found - expected)[finite].abs().nan_to_num(torch.inf).amax())
-        if finite.any()
-        else 0.0
-    )
-    size = float(expected[finite].abs().amax()) if finite.any() else 0.0
+    if finite.any():
+        change = (found - expected)[finite]
+        difference = float(change.abs().nan_to_num(torch.inf).amax())
+        size = float(expected[finite].abs().amax())
     if difference > AGREE * max(size, torch.finfo(torch.float32).tiny):
         raise InputError(
             f"the model is not one function: {what} differs from `forward` by {difference:.3g} of "

@@ -56,11 +56,16 @@ def difference(
     -inf
     """
     exchanged = _exchanged(first, second)
-    n_splits = len(exchanged) + 1
-    tails = tuple(_ends(exchanged, n_splits, 1 - (1 - level) / k) for k in range(1, N_TAILS + 1))
-    extremes = tuple(_ends(exchanged, n_splits, 1 - 2 * chance) for chance in EXTREMES)
-    value, se = float(first.mean() - second.mean()), _standard_error(first, second)
-    return Interval(value, *tails[0], se, tails, extremes=extremes)
+    tails = []
+    for k in range(1, N_TAILS + 1):
+        tails.append(_ends(exchanged, 1 - (1 - level) / k))
+    extremes = []
+    for chance in EXTREMES:
+        extremes.append(_ends(exchanged, 1 - 2 * chance))
+    low, high = tails[0]
+    value = float(first.mean() - second.mean())
+    se = _standard_error(first, second)
+    return Interval(value, low, high, se, tuple(tails), extremes=tuple(extremes))
 
 
 def ratio(
@@ -75,10 +80,13 @@ def ratio(
     >>> round(found.value, 9), round(found.low, 3), round(found.high, 3)
     (0.5, 0.385, 0.65)
     """
-    if not (np.asarray(first) > 0).all() or not (np.asarray(second) > 0).all():
-        raise InputError("a ratio of groups needs positive numbers")
-    one = difference(np.log(first), np.log(second), level)
-    return replace(one.through(math.exp, math.exp(one.value) * one.se), positive=True)
+    for group in (first, second):
+        if not (np.asarray(group) > 0).all():
+            raise InputError("a ratio of groups needs positive numbers")
+    of_logs = difference(np.log(first), np.log(second), level)
+    se = math.exp(of_logs.value) * of_logs.se
+    found = of_logs.through(math.exp, se)
+    return replace(found, positive=True)
 
 
 def p_value(
@@ -94,11 +102,11 @@ def p_value(
     0.1
     """
     exchanged = _exchanged(first, second)
-    tails = [
-        1 + int(np.count_nonzero(exchanged <= shift)),
-        1 + int(np.count_nonzero(exchanged >= shift)),
-    ]
-    return min(1.0, 2 * min(tails) / (len(exchanged) + 1))
+    # The split as it is counts in both tails.
+    n_below = 1 + int(np.count_nonzero(exchanged <= shift))
+    n_above = 1 + int(np.count_nonzero(exchanged >= shift))
+    n_splits = len(exchanged) + 1
+    return min(1.0, 2 * min(n_below, n_above) / n_splits)
 
 
 def _exchanged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -106,7 +114,8 @@ def _exchanged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
     The identity is none.
     """
-    n, m = len(first), len(second)
+    n = len(first)
+    m = len(second)
     if not n or not m or not np.isfinite([*first, *second]).all():
         raise InputError(
             "a permutation interval needs two groups of finite numbers, neither of them empty"
@@ -117,19 +126,31 @@ def _exchanged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         )
     found = []
     for k in range(1, min(n, m) + 1):
-        x, y = (np.array([np.mean(c) for c in combinations(group, k)]) for group in (first, second))
-        found.append(np.subtract.outer(x, y).ravel())
+        of_first = _means(first, k)
+        of_second = _means(second, k)
+        differences = np.subtract.outer(of_first, of_second)
+        found.append(differences.ravel())
     return np.sort(np.concatenate(found))
 
 
-def _ends(exchanged: np.ndarray, n_splits: int, level: float) -> tuple[float, float]:
+def _means(group: np.ndarray, k: int) -> np.ndarray:
+    """The means of all choices of k numbers."""
+    return np.array([np.mean(chosen) for chosen in combinations(group, k)])
+
+
+def _ends(exchanged: np.ndarray, level: float) -> tuple[float, float]:
+    n_splits = len(exchanged) + 1
     # A whole number that rounding made a little smaller counts as reached.
     c = math.floor(n_splits * (1 - level) / 2 + 1e-9)
-    return (float(exchanged[c - 1]), float(exchanged[-c])) if c else (-math.inf, math.inf)
+    if not c:
+        return -math.inf, math.inf
+    return float(exchanged[c - 1]), float(exchanged[-c])
 
 
 def _standard_error(first: np.ndarray, second: np.ndarray) -> float:
     """Welch's: the groups' own spreads. NaN where a group has one number, which has no spread."""
-    if min(len(first), len(second)) < 2:
+    n = len(first)
+    m = len(second)
+    if min(n, m) < 2:
         return math.nan
-    return math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
+    return math.sqrt(first.var(ddof=1) / n + second.var(ddof=1) / m)

@@ -8,7 +8,12 @@ from icl_interp.analyses.measurement import Measurement, check_distinct, with_ne
 from icl_interp.errors import InputError, shown
 from icl_interp.registers import View
 
-REGISTRY: View[Claim] = View("claim", lambda study: {claim.id: claim for claim in study.claims})
+
+def _by_id(study: Any) -> dict[str, Claim]:
+    return {claim.id: claim for claim in study.claims}
+
+
+REGISTRY: View[Claim] = View("claim", _by_id)
 
 
 def register(claim: Claim) -> Claim:
@@ -48,27 +53,38 @@ def check_measurements(new: Iterable[Claim]) -> None:
         InputError: two measurements have one name.
     """
     new = list(new)
-    ids = {claim.id for claim in new}
-    stay = [claim for claim in REGISTRY.values() if claim.id not in ids]
+    stay = dict(REGISTRY.items())
+    for claim in new:
+        stay.pop(claim.id, None)
     taken: dict[str, Measurement[Any]] = {}
-    for claim in (*stay, *new):
-        for m in with_needs((*claim.measurements, *claim.control)):
-            known = taken.get(m.name)
-            if known is None or not _one_place(known, m):
-                check_distinct(taken, m)
+    for claim in (*stay.values(), *new):
+        every = (*claim.measurements, *claim.control)
+        for measurement in with_needs(every):
+            known = taken.get(measurement.name)
+            if known is None or not _one_place(known, measurement):
+                check_distinct(taken, measurement)
 
 
 def _one_place(one: Measurement[Any], other: Measurement[Any]) -> bool:
     """Whether two measurements are by functions of one name in one module."""
-    first, second = (
-        (getattr(m.function, "__module__", None), getattr(m.function, "__qualname__", None))
-        for m in (one, other)
-    )
-    return first == second and None not in first and "<lambda>" not in str(first[1])
+    place = _place(one)
+    if place != _place(other) or None in place:
+        return False
+    return "<lambda>" not in str(place[1])
+
+
+def _place(measurement: Measurement[Any]) -> tuple[str | None, str | None]:
+    """The module of a measurement's function, and its name there."""
+    function = measurement.function
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None)
+    return module, name
 
 
 def select(ids: tuple[str, ...] | list[str] | None) -> list[Claim]:
     """The registered claims with these ids, in the order of registration; all for None."""
-    for name in ids or ():
+    if ids is None:
+        return list(REGISTRY.values())
+    for name in ids:
         REGISTRY.named(name)
-    return [claim for name, claim in REGISTRY.items() if ids is None or name in ids]
+    return [claim for name, claim in REGISTRY.items() if name in ids]

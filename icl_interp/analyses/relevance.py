@@ -30,13 +30,13 @@ from icl_interp.interventions.attention import SwapPattern
 from icl_interp.resampling import EXTREMES, simultaneous
 from icl_interp.results import make_array
 
-MATTERS, IDLE = (
-    2.0,
-    1.25,
-)  # factors on the error from which a head matters, and up to which it does not
+# Factors on the error from which a head matters, and up to which it does not.
+MATTERS = 2.0
+IDLE = 1.25
 # The same where the error says nothing: root mean square change of the prediction, in u. What
 # doubles the error of a model with an R2 of .999 moves its prediction by .03 u.
-MOVES, STILL = 0.03, 0.015
+MOVES = 0.03
+STILL = 0.015
 SMALLEST = 1e-24  # mean square change, in u^2, up to which nothing moved
 # Share of a pattern's square that another's multiple leaves, up to which they are one pattern.
 SAME = 1e-10
@@ -49,7 +49,8 @@ FIRST = "first alike"
 # A share of heads rests on two families of intervals: which heads matter, and what these do. Both
 # hold together at 95 %; those of the second level as often as the rarest of `EXTREMES` asks, which
 # firm verdicts rest on.
-USUAL, STRICT = 1 - 0.05 / 2, 1 - 2 * EXTREMES[-1] / 2
+USUAL = 1 - 0.05 / 2
+STRICT = 1 - 2 * EXTREMES[-1] / 2
 
 Role = Literal["yes", "no", "unclear"]
 Outcome = Literal["yes", "no", "out"]
@@ -67,22 +68,27 @@ def first_alike(lab: Lab) -> list[int]:
     It is the head's own place where the head is the first. Patterns are the same where one is a
     multiple of the other at every query of some prompts, up to rounding.
     """
-    names = (
-        [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
-        if lab.heads
-        else []
-    )
+    names = []
+    if lab.heads:
+        for layer in range(lab.model.cfg.n_layers):
+            names.append(f"blocks.{layer}.attn.hook_pattern")
+    tokens = lab.tokens(lab.one_each[:N_SEEN])
     with torch.no_grad():
-        _, cache = lab.model.run_with_cache(lab.tokens(lab.one_each[:N_SEEN]), names_filter=names)
+        _, cache = lab.model.run_with_cache(tokens, names_filter=names)
     found: list[int] = []
     for name in names:
-        patterns = cache[name].double().transpose(0, 1).flatten(1)  # (head, prompt x query x key)
-        products, start = (patterns @ patterns.T).cpu(), len(found)
+        by_head = cache[name].double().transpose(0, 1)
+        patterns = by_head.flatten(1)  # (head, prompt x query x key)
+        products = (patterns @ patterns.T).cpu()
+        squares = products.diagonal()
+        start = len(found)
         for head in range(len(patterns)):
-            sizes = products[head, head] * products.diagonal()[:head]
+            # Two patterns are one where the inequality of Cauchy and Schwarz is an equality.
+            sizes = squares[head] * squares[:head]
             alike = products[head, :head] ** 2 >= (1 - SAME) * sizes
             first = (alike & (sizes > 0)).nonzero()
-            found.append(start + int(first[0]) if len(first) else start + head)
+            its_first = int(first[0]) if len(first) else head
+            found.append(start + its_first)
     return found
 
 
@@ -95,8 +101,11 @@ def joined(
         firsts: what `first_alike` gives.
         changes: of the prediction without each head that is the first of its kind.
     """
-    sizes = {first: float(change.square().sum()) for first, change in changes.items()}
-    names = {first: first for first in changes}
+    sizes = {}
+    names = {}
+    for first, change in changes.items():
+        sizes[first] = float(change.square().sum())
+        names[first] = first
     left = sorted(changes)
     # Each is paired with one other at most: where one takes two others off, one of these is left.
     while left:
@@ -128,10 +137,11 @@ def relevance(lab: Lab, own: DataArray) -> DataArray:
     alike = first_alike(lab)
     of_first = {}
     with lab.single.fixed_weights():
-        without = {
-            first: lab.predictions(lab.head_means.only(*_members(lab, alike, first)))[0]
-            for first in sorted(set(alike))
-        }
+        # Heads with one pattern are ablated together; then it shows which take each other off.
+        without = {}
+        for first in sorted(set(alike)):
+            heads = _members(lab, alike, first)
+            without[first], _ = lab.predictions(lab.head_means.only(*heads))
         firsts = joined(alike, {first: out - base for first, out in without.items()})
         for first in sorted(set(firsts)):
             heads = _members(lab, firsts, first)
@@ -139,13 +149,14 @@ def relevance(lab: Lab, own: DataArray) -> DataArray:
             ablated = without[first]
             if heads != _members(lab, alike, first):
                 ablated, _ = lab.predictions(lab.head_means.only(*heads))
+            place = torch.full_like(intact, first)
             rows = []
             for out in (uniform, ablated):
                 missed = (out - truth).square().mean((1, 2))
                 # A mean over points, a sum over coordinates.
                 moved = (out - base).square().sum(2).mean(1)
-                place = torch.full_like(intact, first)
-                parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact, place)
+                movement = moved / unit**2 if unit else moved * 0
+                parts = (missed - intact, movement, intact, place)
                 rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
             of_first[first] = rows
     axes = {
@@ -183,12 +194,14 @@ def that_move(result: DataArray) -> list[bool]:
     Args:
         result: of `relevance`.
     """
-    most = result.sel(statistic="movement").values.mean(-1).max(-1)
+    movement = result.sel(statistic="movement").values
+    most = movement.mean(-1).max(-1)
     left_out = copies(Results({relevance.name: result}))
-    return [
-        bool(m >= STILL**2) and name not in left_out
-        for m, name in zip(most, result.indexes["head"], strict=True)
-    ]
+    found = []
+    for size, name in zip(most, result.indexes["head"], strict=True):
+        moves = bool(size >= STILL**2)
+        found.append(moves and name not in left_out)
+    return found
 
 
 @dataclass(frozen=True)
@@ -217,8 +230,11 @@ class Effect:
     @property
     def role(self) -> Role:
         """Whether the head matters, as far as the interval tells."""
-        most, least = (MATTERS, IDLE) if self.on_error else (MOVES, STILL)
-        return "yes" if self.low >= most else "no" if self.high <= least else "unclear"
+        most = MATTERS if self.on_error else MOVES
+        least = IDLE if self.on_error else STILL
+        if self.low >= most:
+            return "yes"
+        return "no" if self.high <= least else "unclear"
 
 
 def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, Effect]:
@@ -234,33 +250,39 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
     result = results[relevance]
     on_error = facts.has_learned
     n_heads, _, _, n_units = result.shape
-    rise, movement, intact = (
-        result.sel(statistic=s).values.reshape(-1, n_units).T
-        for s in ("rise", "movement", "intact")
-    )  # each (unit, head and intervention)
+
+    def by_unit(statistic: str) -> np.ndarray:
+        """(unit, head and intervention)."""
+        return result.sel(statistic=statistic).values.reshape(-1, n_units).T
+
     # The error of the mean unit and that of a typical one: a few functions can make nearly all of
     # the mean error, and then no sample tells by what factor it rises.
     each = 1 - (1 - level) / 2
     if on_error:
-        tiny = np.finfo(float).tiny
+        intact = by_unit("intact")
+        ablated = by_unit("rise") + intact
         mean = simultaneous(
-            lambda after, before: np.log(after / before), rise + intact, intact, level=each
+            lambda after, before: np.log(after / before), ablated, intact, level=each
         )
-        factors = np.log(np.maximum(rise + intact, tiny) / np.maximum(intact, tiny))
-        typical = simultaneous(lambda factor: factor, factors, level=each)
+        tiny = np.finfo(float).tiny
+        sizes = np.log(np.maximum(ablated, tiny) / np.maximum(intact, tiny))
     else:
+        movement = by_unit("movement")
         mean = simultaneous(
             lambda moved: np.log(np.maximum(moved, SMALLEST)) / 2, movement, level=each
         )
         sizes = np.log(np.maximum(movement, SMALLEST)) / 2
-        typical = simultaneous(lambda size: size, sizes, level=each)
+    typical = simultaneous(lambda size: size, sizes, level=each)
     # The largest counts: a uniform head matters though its pattern cannot be made uniform.
-    found = [
-        np.exp(np.concatenate([a.reshape(n_heads, -1), b.reshape(n_heads, -1)], 1).max(1))
-        for a, b in zip(mean, typical, strict=True)
-    ]
-    rows = zip(result.indexes["head"], *(part.tolist() for part in found), strict=True)
-    return {name: Effect(value, low, high, on_error) for name, value, low, high in rows}
+    found = []
+    for of_mean, of_typical in zip(mean, typical, strict=True):
+        ways = [of_mean.reshape(n_heads, -1), of_typical.reshape(n_heads, -1)]
+        largest = np.concatenate(ways, 1).max(1)
+        found.append(np.exp(largest).tolist())
+    effect_of = {}
+    for name, value, low, high in zip(result.indexes["head"], *found, strict=True):
+        effect_of[name] = Effect(value, low, high, on_error)
+    return effect_of
 
 
 def without_each(found: DataArray, on_error: bool) -> dict[str, float]:
@@ -274,8 +296,11 @@ def without_each(found: DataArray, on_error: bool) -> dict[str, float]:
             square change of the prediction, in u.
     """
     means = found.sel(intervention="mean ablation").mean("unit")
-    rise, moved, intact = (means.sel(statistic=name) for name in ("rise", "movement", "intact"))
-    values = (rise + intact) / intact if on_error else moved**0.5
+    if on_error:
+        intact = means.sel(statistic="intact")
+        values = (means.sel(statistic="rise") + intact) / intact
+    else:
+        values = means.sel(statistic="movement") ** 0.5
     return dict(zip(found.indexes["head"], values.values.tolist(), strict=True))
 
 
@@ -333,9 +358,8 @@ class Mattering:
     @classmethod
     def of(cls, results: Results, facts: Facts) -> "Mattering":
         """From stored results."""
-        return cls(
-            {level: effects(results, facts, level) for level in (USUAL, STRICT)}, copies(results)
-        )
+        by_level = {level: effects(results, facts, level) for level in (USUAL, STRICT)}
+        return cls(by_level, copies(results))
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -346,27 +370,28 @@ class Mattering:
     def counted(self) -> Estimate:
         """How many heads matter."""
         does = Standing("yes", frozenset({"yes"}))
-        return counted(
-            "heads that matter", self.among(USUAL, dict.fromkeys(self.by_level[USUAL], does))
-        )
+        every = dict.fromkeys(self.by_level[USUAL], does)
+        return counted("heads that matter", self.among(USUAL, every))
 
     def among(self, level: float, heads: "Mapping[str, Standing]") -> "dict[str, Standing]":
         """The standings of heads where those that do not matter do not count, nor do copies."""
-        found = {name: head.among(self.by_level[level][name]) for name, head in heads.items()}
-        return found | {name: Standing("out", OUT) for name in self.copies if name in found}
+        found = {}
+        for name, head in heads.items():
+            if name in self.copies:
+                found[name] = Standing("out", OUT)
+            else:
+                found[name] = head.among(self.by_level[level][name])
+        return found
 
 
 def counted(name: str, heads: Mapping[str, Standing]) -> Estimate:
     """How many heads count: from those that are sure to, to those that may."""
-    sure = sum("out" not in head.possible for head in heads.values())
-    most = sum(head.possible != {"out"} for head in heads.values())
-    return Estimate(
-        name,
-        float(sum(head.value != "out" for head in heads.values())),
-        float(sure),
-        float(most),
-        "heads",
-    )
+    value = sure = most = 0
+    for head in heads.values():
+        value += head.value != "out"
+        sure += "out" not in head.possible
+        most += head.possible != {"out"}
+    return Estimate(name, float(value), float(sure), float(most), "heads")
 
 
 def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) -> Estimate:
@@ -380,13 +405,18 @@ def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) 
     """
     usual = heads(USUAL)
     values = [head.value for head in usual.values()]
-    n_yes, n_no = values.count("yes"), values.count("no")
-    low, high = _extreme(usual, "no", "yes"), _extreme(usual, "yes", "no")
-    value = n_yes / (n_yes + n_no) if n_yes + n_no else (low + high) / 2
+    low = _extreme(usual, "no", "yes")
+    high = _extreme(usual, "yes", "no")
+    n_yes = values.count("yes")
+    n = n_yes + values.count("no")
+    value = n_yes / n if n else (low + high) / 2
+    low = min(low, value)
+    high = max(high, value)
     strict = heads(STRICT)
-    ends = min(_extreme(strict, "no", "yes"), value), max(_extreme(strict, "yes", "no"), value)
-    low, high = min(low, value), max(high, value)
-    return Estimate(name, value, low, high, "share", extremes=(ends,) * len(EXTREMES))
+    far_low = min(_extreme(strict, "no", "yes"), value)
+    far_high = max(_extreme(strict, "yes", "no"), value)
+    extremes = ((far_low, far_high),) * len(EXTREMES)
+    return Estimate(name, value, low, high, "share", extremes=extremes)
 
 
 def _extreme(heads: Mapping[str, Standing], towards: Outcome, last: Outcome) -> float:
@@ -394,16 +424,18 @@ def _extreme(heads: Mapping[str, Standing], towards: Outcome, last: Outcome) -> 
 
     A head that may not is left out if it may be, and counts as `last` otherwise.
     """
-    counts = [
-        next(way for way in (towards, "out", last) if way in head.possible)
-        for head in heads.values()
-    ]
-    n = counts.count("yes") + counts.count("no")
-    if not n and any(
-        last in head.possible for head in heads.values()
-    ):  # no head is sure to count: one does, or none
+    ways = (towards, "out", last)
+    counts = []
+    for head in heads.values():
+        counts.append(next(way for way in ways if way in head.possible))
+    n_yes = counts.count("yes")
+    n = n_yes + counts.count("no")
+    if n:
+        return n_yes / n
+    # No head is sure to count: one does, or none.
+    if any(last in head.possible for head in heads.values()):
         return float(last == "yes")
-    return counts.count("yes") / n if n else float("nan")
+    return float("nan")
 
 
 def proportions(
@@ -434,11 +466,18 @@ def proportions(
     from scipy.special import betaincinv  # only here: it loads slowly
 
     n_units = len(shares)
-    p, variance = shares.mean(0), shares.var(0, ddof=1) / n_units
-    n = np.minimum(p * (1 - p) / np.where(variance > 0, variance, 1.0), n_units * n_prompts)
-    n = np.where(variance > 0, n, n_units * n_prompts)
+    n_all = n_units * n_prompts
+    p = shares.mean(0)
+    variance = shares.var(0, ddof=1) / n_units
+    varies = variance > 0
+    n_independent = p * (1 - p) / np.where(varies, variance, 1.0)
+    n = np.where(varies, np.minimum(n_independent, n_all), n_all)
     tail = (1 - level) / (n_decisions or 2 * max(1, p.size))
-    yes, no = p * n, (1 - p) * n
-    low = np.where(yes > 0, betaincinv(np.maximum(yes, 1e-9), no + 1, tail), 0.0)
-    high = np.where(no > 0, betaincinv(yes + 1, np.maximum(no, 1e-9), 1 - tail), 1.0)
+    yes = p * n
+    no = (1 - p) * n
+    # The functions below have no value at 0, which is not used.
+    some_yes = np.maximum(yes, 1e-9)
+    some_no = np.maximum(no, 1e-9)
+    low = np.where(yes > 0, betaincinv(some_yes, no + 1, tail), 0.0)
+    high = np.where(no > 0, betaincinv(yes + 1, some_no, 1 - tail), 1.0)
     return low, high

@@ -51,7 +51,8 @@ class BayesOverDegrees:
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The posterior mean at each point; that of the prior at the first."""
         mixture = self._mixture()
-        return torch.cat([mixture.predict(one) for one in by_coordinate(prompts)], -1)
+        of_coordinates = list(map(mixture.predict, by_coordinate(prompts)))
+        return torch.cat(of_coordinates, -1)
 
     def posterior(self, prompts: Prompts) -> Float[Tensor, "batch point degree"]:
         """P(degree | the points before each point), where values are numbers."""
@@ -60,6 +61,9 @@ class BayesOverDegrees:
 
     def _mixture(self) -> BayesMixture:
         """Normal coefficients of each degree, all degrees equally likely."""
-        mean, std = float(self.coefficients.mean), self.coefficients.std
-        laws = [NormalWeights(Powers(d), self.noise * std, mean, std) for d in self.degrees]
+        mean = float(self.coefficients.mean)
+        std = self.coefficients.std
+        laws = []
+        for degree in self.degrees:
+            laws.append(NormalWeights(Powers(degree), self.noise * std, mean, std))
         return BayesMixture(laws)

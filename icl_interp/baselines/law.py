@@ -61,16 +61,19 @@ class MeanValue:
     def is_zero(self) -> bool:
         """Whether it cannot be told from 0: within 4 standard errors over independent prompts."""
         values = self._values()
-        return bool((values.mean(0).abs() <= 4 * values.std(0) / DRAWN**0.5).all())
+        limit = 4 * values.std(0) / DRAWN**0.5
+        return bool((values.mean(0).abs() <= limit).all())
 
     def _values(self) -> Float[Tensor, "batch target"]:
         """The mean over the points of each of `DRAWN` prompts; the stream is fixed."""
-        return self.task.sample(
-            DRAWN, generator(0, "baselines/mean value"), dtype=torch.float64
-        ).ys.mean(1)
+        draw = generator(0, "baselines/mean value")
+        prompts = self.task.sample(DRAWN, draw, dtype=torch.float64)
+        return prompts.ys.mean(1)
 
 
-ZERO, LAW, VALUE = Zero.name, LawMean.name, MeanValue.name
+ZERO = Zero.name
+LAW = LawMean.name
+VALUE = MeanValue.name
 RELATIVE = {
     ZERO: "R2 compares with always predicting 0, the mean over functions",
     LAW: "R2 compares with always predicting the mean over functions",
@@ -95,4 +98,7 @@ def without_examples(task: Any) -> Zero | LawMean | MeanValue:
 
 def uninformed(names: Iterable[str]) -> str:
     """Which of some predictors, by name, R^2 is relative to: `RELATIVE` says it in words."""
-    return next((name for name in names if name in (LAW, VALUE)), ZERO)
+    for name in names:
+        if name in (LAW, VALUE):
+            return name
+    return ZERO

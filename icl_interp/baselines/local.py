@@ -22,7 +22,8 @@ class Averaging:
         """Running means; 0 before the first point."""
         ys = prompts.ys.double()
         counts = torch.arange(1, prompts.n_points, dtype=ys.dtype)
-        return torch.cat([torch.zeros_like(ys[:, :1]), ys[:, :-1].cumsum(1) / counts[:, None]], 1)
+        means = ys[:, :-1].cumsum(1) / counts[:, None]
+        return torch.cat([torch.zeros_like(ys[:, :1]), means], 1)
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ class KNearest:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Means of the nearest; 0 before the first point."""
-        rank = _unseen_at(distances(prompts), torch.inf).argsort(dim=-1, stable=True).argsort(-1)
-        return _mean_of_labels(prompts, torch.where(rank < self.k, 0.0, -torch.inf).double())
+        seen = _unseen_at(distances(prompts), torch.inf)
+        rank = seen.argsort(dim=-1, stable=True).argsort(-1)
+        scores = torch.where(rank < self.k, 0.0, -torch.inf)
+        return _mean_of_labels(prompts, scores.double())
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,8 @@ def distances(prompts: Prompts) -> Float[Tensor, "batch point point"]:
     distance.
     """
     xs = prompts.xs.double()
-    return functools.reduce(
-        operator.add, ((x[:, :, None] - x[:, None]).square() for x in xs.unbind(-1))
-    )
+    squares = [(x[:, :, None] - x[:, None]).square() for x in xs.unbind(-1)]
+    return functools.reduce(operator.add, squares)
 
 
 def _unseen_at(
@@ -89,7 +91,8 @@ def _unseen_at(
 ) -> Float[Tensor, "batch point point"]:
     """The values with `fill` where the second point is not before the first."""
     n = values.shape[-1]
-    return values.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), fill)
+    unseen = torch.ones(n, n, dtype=torch.bool).triu()
+    return values.masked_fill(unseen, fill)
 
 
 def _mean_of_labels(

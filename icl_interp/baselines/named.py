@@ -16,13 +16,8 @@ log = logger(__name__)
 PENALTIES = (0.01, 0.1, 1.0)
 STEPS = (1, 10, 100)
 NEIGHBOURS = (1, 3)
-LASSO_PENALTIES = (
-    1.0,
-    0.1,
-    0.01,
-    0.001,
-    0.0001,
-)  # those of Garg et al.: `get_relevant_baselines`, src/models.py
+# Those of Garg et al.: `get_relevant_baselines`, src/models.py.
+LASSO_PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)
 WIDTHS = (1 / 6, 1 / 2, 2.0)  # of the kernel, in standard deviations of the inputs
 
 
@@ -48,56 +43,80 @@ def classical(task: Any) -> dict[str, Predictor]:
     Raises:
         InputError: a word in `compared_with` that is not known.
     """
+    algorithms: list[Any] = []
+    if getattr(task, "has_features", True):
+        algorithms.append(LeastSquares(task))
+        if reference.is_noisy(task):
+            algorithms.append(reference.BestRidge(task))
+        for penalty in PENALTIES:
+            algorithms.append(Ridge(task, penalty))
+        for steps in STEPS:
+            algorithms.append(GradientDescent(task, steps))
+    algorithms.append(Averaging())
+    algorithms += map(KNearest, NEIGHBOURS)
     # Distances grow with the root of the number of coordinates, so widths do.
     variance = task.dim * task.inputs.std**2
-    regressions = [
-        LeastSquares(task),
-        *([reference.BestRidge(task)] if reference.is_noisy(task) else ()),
-        *(Ridge(task, penalty) for penalty in PENALTIES),
-        *(GradientDescent(task, steps) for steps in STEPS),
-    ]
-    algorithms: list[Any] = [
-        *(regressions if getattr(task, "has_features", True) else ()),
-        Averaging(),
-        *(KNearest(k) for k in NEIGHBOURS),
-        *(NadarayaWatson(1 / (2 * width**2 * variance)) for width in WIDTHS),
-    ]
+    for width in WIDTHS:
+        algorithms.append(NadarayaWatson(1 / (2 * width**2 * variance)))
     if hasattr(task, "degrees"):
         algorithms.append(BayesOverDegrees(task.degrees, task.coefficients))
-    algorithms += _more(task)
+    # The task may ask for more by name.
+    for word in _words(task):
+        algorithms += MORE[word](task)
     return {algorithm.name: algorithm for algorithm in algorithms}
 
 
-def _more(task: Any) -> list[Any]:
+def _words(task: Any) -> list[str]:
     """What the task names in `compared_with`, but for what needs a package that is missing."""
-    words = getattr(task, "compared_with", ())
-    if absent := [word for word in words if word not in MORE]:
-        raise unknown("word in compared_with", absent[0], MORE)
-    if not scikit.installed() and (missing := [word for word in words if word in OF_SCIKIT_LEARN]):
+    available = []
+    missing = []
+    for word in getattr(task, "compared_with", ()):
+        if word not in MORE:
+            raise unknown("word in compared_with", word, MORE)
+        if word in OF_SCIKIT_LEARN and not scikit.installed():
+            missing.append(word)
+        else:
+            available.append(word)
+    if missing:
         log.warning(
             "%s left out, because scikit-learn is not installed: %s",
             " and ".join(missing),
             scikit.HOW_TO_INSTALL,
         )
-        words = [word for word in words if word not in missing]
-    return [algorithm for word in words for algorithm in MORE[word](task)]
+    return available
+
+
+def _averaging_estimator(task: Any) -> list[Any]:
+    return [AveragingEstimator(Inputs())]
+
+
+def _lasso(task: Any) -> list[Any]:
+    return [scikit.Lasso(penalty, task) for penalty in LASSO_PENALTIES]
+
+
+def _linear_fit(task: Any) -> list[Any]:
+    return [LeastSquares(Inputs(), "least squares on the inputs")]
 
 
 def _trees(task: Any) -> list[Any]:
-    trees = [
+    return [
         scikit.GreedyTree(),
         scikit.GreedyTree(task.depth),
         scikit.GreedyTree(task.depth, Signs()),
+        scikit.GradientBoosting(),
     ]
-    return [*trees, scikit.GradientBoosting()]
+
+
+def _two_layer_network(task: Any) -> list[Any]:
+    return [TwoLayerNetwork(task.hidden)]
 
 
 # What `compared_with` may name: algorithms for a task.
 MORE: dict[str, Callable[[Any], list[Any]]] = {
-    "averaging estimator": lambda task: [AveragingEstimator(Inputs())],
-    "lasso": lambda task: [scikit.Lasso(penalty, task) for penalty in LASSO_PENALTIES],
-    "linear fit": lambda task: [LeastSquares(Inputs(), "least squares on the inputs")],
+    "averaging estimator": _averaging_estimator,
+    "lasso": _lasso,
+    "linear fit": _linear_fit,
     "trees": _trees,
-    "two-layer network": lambda task: [TwoLayerNetwork(task.hidden)],
+    "two-layer network": _two_layer_network,
 }
 OF_SCIKIT_LEARN = ("lasso", "trees")

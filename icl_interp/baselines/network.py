@@ -71,7 +71,8 @@ class TwoLayerNetwork:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The network of each prefix at the next point; 0 before the first point."""
-        xs, ys = prompts.xs.double(), prompts.ys.double()
+        xs = prompts.xs.double()
+        ys = prompts.ys.double()
         out = torch.zeros_like(ys)
         for k in range(1, prompts.n_points):
             weights = self._trained(xs[:, :k], ys[:, :k])
@@ -90,35 +91,42 @@ class TwoLayerNetwork:
             target).
         """
         stream = generator(self.seed, "baselines/network")
-        shapes = ((dim, self.hidden), (1, self.hidden), (self.hidden, n_targets), (1, n_targets))
-        ends = [1 / math.sqrt(n) for n in (dim, dim, self.hidden, self.hidden)]
-        draws = [torch.rand(shape, generator=stream, dtype=torch.float64) for shape in shapes]
-        first, bias, last, offset = [
-            end * (2 * draw - 1) for end, draw in zip(ends, draws, strict=True)
-        ]
+
+        def uniform(n_in: int, n_rows: int, n_columns: int) -> Tensor:
+            """Between -1 and 1 over the root of the number of inputs."""
+            draw = torch.rand((n_rows, n_columns), generator=stream, dtype=torch.float64)
+            return 1 / math.sqrt(n_in) * (2 * draw - 1)
+
+        first = uniform(dim, dim, self.hidden)
+        bias = uniform(dim, 1, self.hidden)
+        last = uniform(self.hidden, self.hidden, n_targets)
+        offset = uniform(self.hidden, 1, n_targets)
         return first, bias, last, offset
 
     def _trained(
         self, xs: Float[Tensor, "batch point dim"], ys: Float[Tensor, "batch point target"]
     ) -> Weights:
         """One network for each prompt, trained on all of these points."""
-        initial = self.initial(xs.shape[-1], ys.shape[-1])
-        first, bias, last, offset = [part.expand(len(xs), *part.shape).clone() for part in initial]
-        weights = (first, bias, last, offset)
-        means, squares = [[torch.zeros_like(part) for part in weights] for _ in range(2)]
+        weights = []
+        for part in self.initial(xs.shape[-1], ys.shape[-1]):
+            one_each = part.expand(len(xs), *part.shape)
+            weights.append(one_each.clone())
+        first, bias, last, offset = weights
+        means = list(map(torch.zeros_like, weights))
+        squares = list(map(torch.zeros_like, weights))
         counts = [torch.zeros(()) for _ in weights]
         for _ in range(self.steps):
             with torch.enable_grad():
                 for part in weights:
                     part.requires_grad_()
-                gradients = torch.autograd.grad(
-                    (_value(weights, xs) - ys).square().mean((1, 2)).sum(), weights
-                )
+                out = _value((first, bias, last, offset), xs)
+                loss = (out - ys).square().mean((1, 2)).sum()
+                gradients = torch.autograd.grad(loss, weights)
             # Adam works number by number, so that networks that are trained together do not know of
             # one another.
             with torch.no_grad():
                 adam(
-                    list(weights),
+                    weights,
                     list(gradients),
                     means,
                     squares,

@@ -47,13 +47,14 @@ class BestRidge:
         """
         features = features_of(self.task, prompts.xs.double())
         centre = self.task.weights.mean * features.sum(-1, keepdim=True)
-        found = Ridge(self.task, self.penalty).predict(
-            replace(prompts, ys=prompts.ys.double() - centre)
-        )
-        return centre + found
+        centred = replace(prompts, ys=prompts.ys.double() - centre)
+        ridge = Ridge(self.task, self.penalty)
+        return centre + ridge.predict(centred)
 
 
-BEST, BEST_UNDER_NOISE, NOTHING = "least squares", BestRidge.name, "zero"
+BEST = "least squares"
+BEST_UNDER_NOISE = BestRidge.name
+NOTHING = "zero"
 REFERENCES = {
     BEST: LeastSquares,
     BEST_UNDER_NOISE: BestRidge,
@@ -65,8 +66,9 @@ REFERENCES = {
 
 def of_task(task: Any) -> tuple[str, ...]:
     """Names of the references of a task: the best one only where it has features to regress on."""
-    best = ((BEST_UNDER_NOISE if is_noisy(task) else BEST),) if task.has_features else ()
-    names = (*best, NOTHING, without_examples(task).name)
+    names = [NOTHING, without_examples(task).name]
+    if task.has_features:
+        names.insert(0, BEST_UNDER_NOISE if is_noisy(task) else BEST)
     return tuple(dict.fromkeys(names))  # the last two are one where the law is centred
 
 
@@ -75,14 +77,20 @@ def is_noisy(task: Any) -> bool:
 
     Noise and law then determine the penalty of the best ridge regression.
     """
-    linear = isinstance(task, Features) and isinstance(getattr(task, "weights", None), Law)
-    return linear and getattr(task, "noise_std", 0) > 0 and BestRidge(task).penalty > 0
+    if not isinstance(task, Features):
+        return False
+    if not isinstance(getattr(task, "weights", None), Law):
+        return False
+    return getattr(task, "noise_std", 0) > 0 and BestRidge(task).penalty > 0
 
 
 def best_of(names: Iterable[str]) -> str | None:
     """The name of the best reference among the named predictors; None where none is a reference."""
     known = set(names)
-    return next((name for name in (BEST_UNDER_NOISE, BEST) if name in known), None)
+    for name in (BEST_UNDER_NOISE, BEST):
+        if name in known:
+            return name
+    return None
 
 
 def note(task: Any) -> str:

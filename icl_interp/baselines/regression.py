@@ -59,16 +59,17 @@ class LeastSquares:
 
     def coefficients(self, prompts: Prompts) -> Float[Tensor, "batch point feature target"]:
         """The coefficients fitted to the points before each; 0 before the first point."""
-        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
-        n, n_columns = features.shape[-1], features.shape[-1] + prompts.n_targets
+        features = features_of(self.task, prompts.xs.double())
+        ys = prompts.ys.double()
+        n_features = features.shape[-1]
+        n_columns = n_features + prompts.n_targets
         factors = prefixes.factors(features, ys, features.new_zeros(n_columns, n_columns))
-        deficient = prefixes.is_deficient(factors, n)
-        fitted = prefixes.solve(factors, n)
-        for k in range(prompts.n_points):
+        deficient = prefixes.is_deficient(factors, n_features)
+        fitted = prefixes.solve(factors, n_features)
+        fitted[:, 0] = 0
+        for k in range(1, prompts.n_points):
             rows = deficient[:, k]
-            if k == 0:
-                fitted[:, 0] = 0
-            elif rows.any():
+            if rows.any():
                 solved = torch.linalg.lstsq(features[rows, :k], ys[rows, :k], driver="gelsd")
                 fitted[rows, k] = solved.solution
         return fitted
@@ -89,10 +90,12 @@ class AveragingEstimator:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The estimate from each prefix at the next point; 0 before the first point."""
-        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
+        features = features_of(self.task, prompts.xs.double())
+        ys = prompts.ys.double()
         counts = torch.arange(1, prompts.n_points, dtype=ys.dtype)
-        w = (features[..., None] * ys[:, :, None])[:, :-1].cumsum(1) / counts[:, None, None]
-        return prefixes.at_next_point(features, torch.cat([torch.zeros_like(w[:, :1]), w], 1))
+        products = features[..., None] * ys[:, :, None]
+        w = products[:, :-1].cumsum(1) / counts[:, None, None]
+        return prefixes.at_next_point(features, _zero_first(w))
 
 
 @dataclass(frozen=True)
@@ -138,14 +141,12 @@ class Ridge:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point."""
-        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
-        n = features.shape[-1]
-        prior = prefixes.prior_rows(
-            features.new_zeros(n, prompts.n_targets), math.sqrt(self.penalty)
-        )
-        return prefixes.at_next_point(
-            features, prefixes.solve(prefixes.factors(features, ys, prior), n)
-        )
+        features = features_of(self.task, prompts.xs.double())
+        n_features = features.shape[-1]
+        zero = features.new_zeros(n_features, prompts.n_targets)
+        prior = prefixes.prior_rows(zero, math.sqrt(self.penalty))
+        factors = prefixes.factors(features, prompts.ys.double(), prior)
+        return prefixes.at_next_point(features, prefixes.solve(factors, n_features))
 
 
 @dataclass(frozen=True)
@@ -177,15 +178,26 @@ class GradientDescent:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The iterate of each prefix at the next point; 0 before the first point."""
-        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
-        n, seen = features.shape[-1], features[:, :-1]
+        features = features_of(self.task, prompts.xs.double())
+        ys = prompts.ys.double()
+        n = features.shape[-1]
+        seen = features[:, :-1]
         gram = (seen[..., None] * seen[..., None, :]).cumsum(1)
         moment = (seen[..., None] * ys[:, :-1, None]).cumsum(1)
         largest = torch.linalg.eigvalsh(gram)[..., -1, None]
         rate = torch.where(largest > 0, self.learning_rate / largest, 0.0)
         # One step, w -> w - rate (gram w - moment), as a matrix on (w, 1): all steps are its power.
-        step = torch.eye(n + prompts.n_targets, dtype=features.dtype).repeat(*gram.shape[:2], 1, 1)
+        identity = torch.eye(n + prompts.n_targets, dtype=features.dtype)
+        step = identity.repeat(*gram.shape[:2], 1, 1)
         step[..., :n, :n] -= rate[..., None] * gram
         step[..., :n, n:] = rate[..., None] * moment
-        w = torch.linalg.matrix_power(step, self.steps)[..., :n, n:]
-        return prefixes.at_next_point(features, torch.cat([torch.zeros_like(w[:, :1]), w], 1))
+        all_steps = torch.linalg.matrix_power(step, self.steps)
+        w = all_steps[..., :n, n:]
+        return prefixes.at_next_point(features, _zero_first(w))
+
+
+def _zero_first(
+    w: Float[Tensor, "batch seen feature target"],
+) -> Float[Tensor, "batch point feature target"]:
+    """Coefficients for every point: 0 for the first, which has no point before it."""
+    return torch.cat([torch.zeros_like(w[:, :1]), w], 1)

@@ -87,9 +87,14 @@ class BayesUniformPrior:
         # one.
         degrees = (largest,) if self.low <= 0 <= self.high else self.degrees
         for target, one in enumerate(by_coordinate(prompts)):
-            found = [self._fitted(degree, first, one) for degree in degrees]
-            values, errors = (torch.stack(each) for each in zip(*found, strict=True))
-            out[:, first:, target] = values.gather(0, errors.argmin(0, keepdim=True))[0]
+            fits = []
+            errors = []
+            for degree in degrees:
+                fit, error = self._fitted(degree, first, one)
+                fits.append(fit)
+                errors.append(error)
+            best = torch.stack(errors).argmin(0, keepdim=True)
+            out[:, first:, target] = torch.stack(fits).gather(0, best)[0]
         return out
 
     def _fitted(
@@ -100,18 +105,20 @@ class BayesUniformPrior:
         Returns the value at each point from `first` on, and the squared error on the points before
         it.
         """
-        features, ys = Powers(degree).features(prompts.xs.double()), prompts.ys.double()
         n = degree + 1
-        factors = prefixes.factors(features, ys, features.new_zeros(n + 1, n + 1))[:, first:]
+        features = Powers(degree).features(prompts.xs.double())
+        no_prior = features.new_zeros(n + 1, n + 1)
+        factors = prefixes.factors(features, prompts.ys.double(), no_prior)[:, first:]
         w = prefixes.solve(factors, n)[..., 0]
         error = factors[..., n, n].square()
         slack = INSIDE * (self.high - self.low)
-        inside = ((w >= self.low - slack) & (w <= self.high + slack)).all(
-            -1
-        )  # false where it is not unique
+        within = (w >= self.low - slack) & (w <= self.high + slack)
+        inside = within.all(-1)  # false where it is not unique
+        ends = (self.low, self.high)
         for row, point in (~inside).nonzero().tolist():
             triangle = np.asarray(factors[row, point, :n])
-            fit = lsq_linear(triangle[:, :n], triangle[:, n], (self.low, self.high), method="bvls")
+            fit = lsq_linear(triangle[:, :n], triangle[:, n], ends, method="bvls")
             w[row, point] = torch.from_numpy(fit.x)
             error[row, point] += 2 * float(fit.cost)
-        return (features[:, first:] * w).sum(-1), error
+        values = (features[:, first:] * w).sum(-1)
+        return values, error

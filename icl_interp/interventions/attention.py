@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NoReturn, Self
 
 import torch
@@ -136,9 +137,8 @@ class PutPatterns(Intervention):
             InputError: the model has no such layer, or no attention.
         """
         layers = None if layers is None else several(layers, "layers")
-        chosen = by_layer(
-            model_in(model), None if layers is None else [(layer, 0) for layer in layers]
-        )
+        first_heads = None if layers is None else [(layer, 0) for layer in layers]
+        chosen = by_layer(model_in(model), first_heads)
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in chosen]
         return cls(PutActivations.measure(model, tokens, names).values)
 
@@ -195,13 +195,13 @@ class Temperature(Intervention):
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """One at every layer's scores."""
-        return [
-            (
-                f"blocks.{layer}.attn.hook_attn_scores",
-                lambda s, hook, h=heads: merge(s, 1, h, s / self.value),
-            )
-            for layer, heads in by_layer(model, self.heads).items()
-        ]
+        hooks: list[Hook] = []
+        for layer, heads in by_layer(model, self.heads).items():
+            hooks.append((f"blocks.{layer}.attn.hook_attn_scores", partial(self._divide, heads)))
+        return hooks
+
+    def _divide(self, heads: list[int], scores: Tensor, hook: object) -> Tensor:
+        return merge(scores, 1, heads, scores / self.value)
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,8 @@ class AblateHeads(Intervention):
             InputError: the model has no such head, or there is no prompt.
         """
         layers = list(by_layer(model_in(model), heads))
-        means = mean_activations(model, tokens, [f"blocks.{layer}.attn.hook_z" for layer in layers])
+        names = [f"blocks.{layer}.attn.hook_z" for layer in layers]
+        means = mean_activations(model, tokens, names)
         return cls(heads, dict(zip(layers, means.values(), strict=True)))
 
     def only(self, *heads: Head) -> Self:
@@ -285,7 +286,7 @@ class AblateHeads(Intervention):
                 z, 2, heads, torch.zeros_like(z) if mean is None else reference(mean, z)
             )
 
-        return [
-            (f"blocks.{layer}.attn.hook_z", ablate(layer, heads))
-            for layer, heads in by_layer(model, self.heads).items()
-        ]
+        hooks: list[Hook] = []
+        for layer, heads in by_layer(model, self.heads).items():
+            hooks.append((f"blocks.{layer}.attn.hook_z", ablate(layer, heads)))
+        return hooks

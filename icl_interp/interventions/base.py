@@ -109,18 +109,26 @@ def intervene(model: HookedModel, *interventions: Intervention) -> Iterator[Hook
     (False, True)
     """
     model = model_in(model)
-    if wrong := [one for one in interventions if not isinstance(one, Intervention)]:
-        raise InputError(
-            f"an intervention is needed, but got {shown(wrong[0])}: pass them one after another, "
-            "not as a list"
-        )
-    hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
+    for one in interventions:
+        if not isinstance(one, Intervention):
+            raise InputError(
+                f"an intervention is needed, but got {shown(one)}: pass them one after another, "
+                "not as a list"
+            )
+    hooks = _hooks_of(model, interventions)
     model.check_hooks([name for name, _ in hooks])
     with ExitStack() as stack:
         for observe in OBSERVERS.get():
             stack.enter_context(observe(model, interventions))
         stack.enter_context(model.hooks(fwd_hooks=hooks))
         yield model
+
+
+def _hooks_of(model: HookedModel, interventions: Sequence[Intervention]) -> list[Hook]:
+    hooks = []
+    for one in interventions:
+        hooks += one.hooks(model)
+    return hooks
 
 
 def is_hooked(model: HookedModel) -> bool:
@@ -140,12 +148,14 @@ def first_block(model: HookedModel, interventions: Sequence[Intervention]) -> in
     >>> first_block(model, [SwapPattern("uniform", ((1, 0), (2, 1)))])
     1
     """
-    if (
-        type(model).forward is not HookedTransformer.forward
-    ):  # a class of one's own may do more than its blocks
+    # A class of one's own may do more than its blocks.
+    if type(model).forward is not HookedTransformer.forward:
         return -1
-    names = [name for intervention in interventions for name, _ in intervention.hooks(model)]
-    return min([_block(name, model.cfg.n_layers) for name in names], default=model.cfg.n_layers - 1)
+    n_layers = model.cfg.n_layers
+    first = n_layers - 1
+    for name, _ in _hooks_of(model, interventions):
+        first = min(first, _block(name, n_layers))
+    return first
 
 
 def _block(name: str, n_layers: int) -> int:
@@ -187,10 +197,10 @@ class At(Intervention):
     inner: Intervention
 
     def __post_init__(self) -> None:
-        positions = several(self.positions, "positions")
-        object.__setattr__(
-            self, "positions", tuple(whole(p, "a position", -(2**31)) for p in positions)
-        )
+        positions = []
+        for position in several(self.positions, "positions"):
+            positions.append(whole(position, "a position", -(2**31)))
+        object.__setattr__(self, "positions", tuple(positions))
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """The inner ones, each with its effect elsewhere undone."""
@@ -201,18 +211,23 @@ class At(Intervention):
             axis = token_axis(name)
 
             def edit(t: Tensor, hook: object) -> Tensor | None:
-                if any(
-                    not -t.shape[axis] <= position < t.shape[axis] for position in self.positions
-                ):
-                    raise InputError(
-                        f"positions {self.positions} are not all within the {t.shape[axis]} tokens"
-                    )
+                n_tokens = t.shape[axis]
+                for position in self.positions:
+                    if not -n_tokens <= position < n_tokens:
+                        raise InputError(
+                            f"positions {self.positions} are not all within the {n_tokens} tokens"
+                        )
                 edited = function(t.clone(), hook=hook)
-                return None if edited is None else merge(t, axis, list(self.positions), edited)
+                if edited is None:
+                    return None
+                return merge(t, axis, list(self.positions), edited)
 
             return edit
 
-        return [(name, restrict(name, function)) for name, function in self.inner.hooks(model)]
+        hooks: list[Hook] = []
+        for name, function in self.inner.hooks(model):
+            hooks.append((name, restrict(name, function)))
+        return hooks
 
     def at_query(self) -> Intervention:
         """The inner one at the last token, where that is one of the positions."""
@@ -239,10 +254,12 @@ def pairs_of(heads: Any) -> tuple[Head, ...]:
             raise InputError(
                 f"heads are pairs (layer, head), such as ((0, 1), (2, 0)), but got {shown(found)}"
             )
-    return tuple(
-        (whole(layer, "a layer", -(2**31)), whole(head, "a head", -(2**31)))
-        for layer, head in found
-    )
+    pairs = []
+    for layer, head in found:
+        layer = whole(layer, "a layer", -(2**31))
+        head = whole(head, "a head", -(2**31))
+        pairs.append((layer, head))
+    return tuple(pairs)
 
 
 def by_layer(model: HookedModel, heads: Sequence[Head] | None) -> dict[int, list[int]]:
@@ -251,7 +268,8 @@ def by_layer(model: HookedModel, heads: Sequence[Head] | None) -> dict[int, list
     if cfg.mlp_only:
         raise InputError("this model has no attention heads")
     if heads is None:
-        return {layer: list(range(cfg.n_heads)) for layer in range(cfg.n_layers)}
+        every = range(cfg.n_heads)
+        return {layer: list(every) for layer in range(cfg.n_layers)}
     grouped: dict[int, list[int]] = {}
     for layer, head in pairs_of(heads):
         if not (0 <= layer < cfg.n_layers and 0 <= head < cfg.n_heads):
@@ -270,7 +288,8 @@ def reference(rows: Tensor, t: Tensor) -> Tensor:
             f"the reference covers {len(rows)} positions, but there are {t.shape[1]} tokens: "
             "measure on longer prompts"
         )
-    return rows[: t.shape[1]].to(t).expand_as(t)
+    covering = rows[: t.shape[1]]
+    return covering.to(t).expand_as(t)
 
 
 @torch.no_grad()
@@ -307,18 +326,16 @@ def mean_activations(
     >>> torch.allclose(mean_activations(model, tokens, [hook])[hook], cache[hook][0], atol=1e-5)
     True
     """
-    model, tokens, names = (
-        model_in(model),
-        tokens_in(tokens, model),
-        several(names, "names of hooks"),
-    )
+    hooked = model_in(model)
+    tokens = tokens_in(tokens, model)
+    names = several(names, "names of hooks")
     if not len(tokens):
         raise InputError(
             f"a mean needs at least one prompt, but the tokens have shape {tuple(tokens.shape)}"
         )
     totals: dict[str, Tensor] = {}
-    for rows in chunks(model, len(tokens), tokens.shape[1]):
-        _, cache = model.run_with_cache(tokens[rows], names_filter=list(names))
+    for rows in chunks(hooked, len(tokens), tokens.shape[1]):
+        _, cache = hooked.run_with_cache(tokens[rows], names_filter=list(names))
         for name in names:
             part = cache[name].sum(0)
             totals[name] = totals[name] + part if name in totals else part

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import torch
@@ -73,9 +74,8 @@ class FreezeNorms(Intervention):
 
     def at_query(self) -> Self:
         """The last position's scales only."""
-        return replace(
-            self, scales={name: scale[..., -1:, :] for name, scale in self.scales.items()}
-        )
+        scales = {name: scale[..., -1:, :] for name, scale in self.scales.items()}
+        return replace(self, scales=scales)
 
     def scaled(self, factor: float, *norms: str) -> Self:
         """The same with scales multiplied by a number: a norm frozen at other scales.
@@ -114,18 +114,24 @@ class FreezeNorms(Intervention):
         Raises:
             InputError: a norm was not measured.
         """
+        scales = {}
         for name in norms:
             if name not in self.scales:
                 raise unknown("measured norm", name, self.scales)
-        return replace(self, scales={name: self.scales[name] for name in norms})
+            scales[name] = self.scales[name]
+        return replace(self, scales=scales)
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """One at every norm's scale."""
+        hooks: list[Hook] = []
+        for name, scale in self.scales.items():
+            freeze = reference if scale.ndim == 2 else _of_each
+            hooks.append((f"{name}.hook_scale", partial(_replaced, freeze, scale)))
+        return hooks
 
-        def freeze(scale: Tensor) -> Callable[..., Tensor]:
-            return lambda t, hook: reference(scale, t) if scale.ndim == 2 else _of_each(scale, t)
 
-        return [(f"{name}.hook_scale", freeze(scale)) for name, scale in self.scales.items()]
+def _replaced(freeze: Callable[..., Tensor], scale: Tensor, t: Tensor, hook: object) -> Tensor:
+    return freeze(scale, t)
 
 
 def _of_each(scales: Float[Tensor, "prompt 1 1"], t: Float[Tensor, "batch token 1"]) -> Tensor:
@@ -173,9 +179,7 @@ class InsertNorm(Intervention):
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """One, at `hook`."""
-        return [
-            (
-                self.hook,
-                lambda x, hook: torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps),
-            )
-        ]
+        return [(self.hook, self._normalise)]
+
+    def _normalise(self, x: Tensor, hook: object) -> Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)

@@ -28,16 +28,14 @@ Where = Literal["token", "head"]
 
 # The axes of each activation after the batch that can be patched, in their order; "token" is the
 # query of a pattern.
+_OF_TOKEN = (
+    *("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_in", "mlp_out"),
+    *("pre", "post"),
+)
+_OF_HEAD = ("q", "k", "v", "z", "result", "q_input", "k_input", "v_input")
 AXES: dict[str, tuple[Where, ...]] = {
-    **dict.fromkeys(
-        (
-            *("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_in", "mlp_out"),
-            *("pre", "post"),
-        ),
-        ("token",),
-    ),
-    **dict.fromkeys(("q", "k", "v", "z", "result"), ("token", "head")),
-    **dict.fromkeys(("q_input", "k_input", "v_input"), ("token", "head")),
+    **dict.fromkeys(_OF_TOKEN, ("token",)),
+    **dict.fromkeys(_OF_HEAD, ("token", "head")),
     **dict.fromkeys(("attn_scores", "pattern"), ("head", "token")),
 }
 
@@ -90,37 +88,39 @@ def patch(
     """
     if activation not in AXES:
         raise unknown("activation", activation, AXES)
-    by = tuple(name for name in ("token", "head") if name in AXES[activation]) if by is None else by
+    if by is None:
+        by = ("token", "head") if "head" in AXES[activation] else ("token",)
     for name in by:
         if name not in AXES[activation]:
             raise InputError(
                 f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}"
             )
-    holder, model = model, model_in(model)
-    clean, corrupted = tokens_in(clean, holder), tokens_in(corrupted, holder)
+    holder = model
+    model = model_in(holder)
+    clean = tokens_in(clean, holder)
+    corrupted = tokens_in(corrupted, holder)
     if clean.shape != corrupted.shape:
         raise InputError(
             f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and "
             f"{tuple(corrupted.shape)}"
         )
     names = hooks_of(activation, model)
-    axes = {name: tuple(range(n)) for name, n in sizes_of(model, by, clean.shape[1]).items()}
-    shape = [len(places) for places in axes.values()]
+    axes: dict[str, range] = {}
+    for name, n in sizes_of(model, by, clean.shape[1]).items():
+        axes[name] = range(n)
+    places = list(product(*axes.values()))
     values: list[float] = []
-    places = list(product(*map(range, shape)))
     with torch.no_grad():
         _, cache = model.run_with_cache(clean, names_filter=names)
-        for layer, *place in tqdm(
-            places, desc="patching", leave=False, disable=None
-        ):  # no bar without a terminal
+        # No bar without a terminal.
+        for layer, *place in tqdm(places, desc="patching", leave=False, disable=None):
             name = names[layer]
             put = partial(_put, activation, dict(zip(by, place, strict=True)), cache[name])
-            values.append(_number(metric(model.run_with_hooks(corrupted, fwd_hooks=[(name, put)]))))
-    return make_array(
-        np.reshape(values, shape),
-        axes,
-        note=f"metric with {activation} patched in from the clean run",
-    )
+            out = model.run_with_hooks(corrupted, fwd_hooks=[(name, put)])
+            values.append(_number(metric(out)))
+    shape = list(map(len, axes.values()))
+    note = f"metric with {activation} patched in from the clean run"
+    return make_array(np.reshape(values, shape), axes, note=note)
 
 
 def hook_of(activation: str, layer: int) -> str:
@@ -143,7 +143,8 @@ def hooks_of(activation: str, model: HookedModel) -> list[str]:
     Raises:
         InputError: the model does not have one of them, or no layer.
     """
-    names = [hook_of(activation, layer) for layer in range(max(model.cfg.n_layers, 1))]
+    n_layers = max(model.cfg.n_layers, 1)
+    names = [hook_of(activation, layer) for layer in range(n_layers)]
     model.check_hooks(names)
     return names
 
@@ -161,11 +162,9 @@ def _number(value: object) -> float:
     try:
         return float(value)  # pyright: ignore[reportArgumentType] (what it cannot take, it says)
     except (TypeError, ValueError, RuntimeError) as error:
-        what = (
-            f"shape {tuple(value.shape)}"
-            if isinstance(value, (Tensor, np.ndarray))
-            else shown(value)
-        )
+        what = shown(value)
+        if isinstance(value, (Tensor, np.ndarray)):
+            what = f"shape {tuple(value.shape)}"
         raise InputError(
             "metric must return one number for the whole output, for example lambda out: out[:, "
             f"-1].square().mean(), but returned {what}"
@@ -176,7 +175,7 @@ def _put(
     activation: str, place: dict[Where, int], clean: Tensor, corrupted: Tensor, hook: object
 ) -> Tensor:
     """`corrupted` with one place taken from `clean`; along axes that are not named, all of it."""
-    where = (slice(None), *(place.get(name, slice(None)) for name in AXES[activation]))
+    where = [slice(None), *(place.get(name, slice(None)) for name in AXES[activation])]
     patched = corrupted.clone()
-    patched[where] = clean[where]
+    patched[tuple(where)] = clean[tuple(where)]
     return patched

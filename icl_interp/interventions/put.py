@@ -61,15 +61,17 @@ class PutActivations(Intervention):
             InputError: the model has no hook of a name.
         """
         names = several(names, "names of hooks")
+        inputs = tokens_in(tokens, model)
         with torch.no_grad():
-            _, cache = model_in(model).run_with_cache(
-                tokens_in(tokens, model), names_filter=list(names)
-            )
+            _, cache = model_in(model).run_with_cache(inputs, names_filter=list(names))
         return cls({name: cache[name] for name in names})
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """One for each value."""
-        return [(name, _put(name, value)) for name, value in self.values.items()]
+        hooks: list[Hook] = []
+        for name, value in self.values.items():
+            hooks.append((name, _put(name, value)))
+        return hooks
 
     def at_query(self) -> NoReturn:
         """Refused: values cover all tokens of a prompt.
@@ -77,7 +79,8 @@ class PutActivations(Intervention):
         Raises:
             InputError: always.
         """
-        raise _whole_prompts_only(f"values kept at {', '.join(self.values)}")
+        where = ", ".join(self.values)
+        raise _whole_prompts_only(f"values kept at {where}")
 
 
 def _put(name: str, value: Tensor) -> Callable[..., Tensor]:
@@ -140,17 +143,19 @@ class PutHeadOutputs(Intervention):
     positions: Sequence[int]
 
     def __post_init__(self) -> None:
-        if not len(self.heads) == len(self.positions) == self.outputs.shape[1]:
+        n_outputs = self.outputs.shape[1]
+        n_heads = len(self.heads)
+        n_positions = len(self.positions)
+        if not n_heads == n_positions == n_outputs:
             raise InputError(
-                f"each output needs a head and a position, but got {self.outputs.shape[1]} "
-                f"outputs, {len(self.heads)} heads and {len(self.positions)} positions"
+                f"each output needs a head and a position, but got {n_outputs} outputs, "
+                f"{n_heads} heads and {n_positions} positions"
             )
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """One, at what the layer's heads make of the values."""
-        by_layer(
-            model, [(self.layer, head) for head in self.heads]
-        )  # refuses heads that do not exist
+        # Refuses heads that do not exist.
+        by_layer(model, [(self.layer, head) for head in self.heads])
         return [(f"blocks.{self.layer}.attn.hook_z", self._edit)]
 
     def at_query(self) -> NoReturn:
@@ -164,19 +169,20 @@ class PutHeadOutputs(Intervention):
         raise _whole_prompts_only(f"outputs of heads at positions {tuple(self.positions)}")
 
     def _edit(self, z: Float[Tensor, "batch token head d_head"], hook: object) -> Tensor:
-        if (len(self.outputs), self.outputs.shape[-1]) != (len(z), z.shape[-1]):
+        n_prompts, n_tokens, _, d_head = z.shape
+        if len(self.outputs) != n_prompts or self.outputs.shape[-1] != d_head:
             raise InputError(
                 f"outputs of shape {tuple(self.outputs.shape)} (batch, edit, d_head) do not fit "
                 f"heads of shape {tuple(z.shape)} (batch, token, head, d_head): give one for each "
                 "prompt of the run"
             )
-        if any(not -z.shape[1] <= position < z.shape[1] for position in self.positions):
-            raise InputError(
-                f"positions {tuple(self.positions)} are not all within the {z.shape[1]} tokens"
-            )
+        for position in self.positions:
+            if not -n_tokens <= position < n_tokens:
+                raise InputError(
+                    f"positions {tuple(self.positions)} are not all within the {n_tokens} tokens"
+                )
         edited = z.clone()
-        for head, position, output in zip(
-            self.heads, self.positions, self.outputs.unbind(1), strict=True
-        ):
+        outputs = self.outputs.unbind(1)
+        for head, position, output in zip(self.heads, self.positions, outputs, strict=True):
             edited[:, position, head] = output.to(z)
         return edited

@@ -19,10 +19,13 @@ from icl_interp.results import Result, make_array, make_arrays
 # Weights this close to the largest (relatively) tie with it.
 TIE = 1e-6
 CACHED = 2**18  # weights at once
+Pattern = Float[Tensor, "*batch key"]
+PerRow = Float[Tensor, "*batch"]
+PerHead = Float[Tensor, "batch head query key"]
 _UNITS = {"entropy": "nats", "deficit": "nats", "effective_keys": "keys", "visible_keys": "keys"}
 
 
-def entropy(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+def entropy(pattern: Pattern) -> PerRow:
     """H = -sum_j a_j log a_j of each row of weights a, in nats.
 
     Hidden keys weigh 0 and count for nothing.
@@ -34,12 +37,13 @@ def entropy(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
     """
     # Twice as fast as torch.special.entr. A weight below the smallest normal number adds nothing
     # either way.
-    return -torch.linalg.vecdot(pattern, pattern.clamp(min=torch.finfo(pattern.dtype).tiny).log())
+    smallest = torch.finfo(pattern.dtype).tiny
+    positive = pattern.clamp(min=smallest)
+    logs = positive.log()
+    return -torch.linalg.vecdot(pattern, logs)
 
 
-def entropy_deficit(
-    pattern: Float[Tensor, "*batch key"], visible: Float[Tensor, "*batch"] | None = None
-) -> Float[Tensor, "*batch"]:
+def entropy_deficit(pattern: Pattern, visible: PerRow | None = None) -> PerRow:
     """D = log n - H of each row over the n keys that it sees, in nats.
 
     A row sees all keys, unless `visible` says how many.
@@ -52,11 +56,12 @@ def entropy_deficit(
     >>> bool(entropy_deficit(torch.full((8,), 0.125)).abs() < 1e-6)
     True
     """
-    n = torch.as_tensor(pattern.shape[-1], dtype=pattern.dtype) if visible is None else visible
-    return n.log() - entropy(pattern)
+    if visible is None:
+        visible = torch.as_tensor(pattern.shape[-1], dtype=pattern.dtype)
+    return visible.log() - entropy(pattern)
 
 
-def scaled_to_one(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
+def scaled_to_one(pattern: Pattern) -> Pattern:
     """Weights of each row over their sum; NaN where one is below 0 or their sum is 0.
 
     Hidden keys weigh 0, so this is the sum over the visible ones.
@@ -71,9 +76,7 @@ def scaled_to_one(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch
     return torch.where(possible, pattern / total, torch.nan)
 
 
-def among(
-    pattern: Float[Tensor, "*batch key"], keys: Sequence[int]
-) -> Float[Tensor, "*batch chosen"]:
+def among(pattern: Pattern, keys: Sequence[int]) -> Float[Tensor, "*batch chosen"]:
     """The weights of each row on some keys, scaled to add up to 1.
 
     They are all 0 where these keys have no weight.
@@ -83,12 +86,12 @@ def among(
             [0.0000, 0.0000]])
     """
     part = pattern[..., list(keys)]
-    return part / part.sum(-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
+    smallest = torch.finfo(part.dtype).tiny
+    total = part.sum(-1, keepdim=True)
+    return part / total.clamp(min=smallest)
 
 
-def hardmax_distance(
-    pattern: Float[Tensor, "*batch key"], visible: Float[Tensor, "*batch"] | None = None
-) -> Float[Tensor, "*batch"]:
+def hardmax_distance(pattern: Pattern, visible: PerRow | None = None) -> PerRow:
     """delta = 1 - the weight on all keys that tie for the largest.
 
     It is the total variation distance to the hardmax.
@@ -99,29 +102,28 @@ def hardmax_distance(
     >>> hardmax_distance(torch.tensor([[0.5, 0.5, 0.0, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2]]))
     tensor([0., 1.])
     """
-    return _distance(pattern, pattern.amax(-1), pattern.shape[-1] if visible is None else visible)
+    if visible is None:
+        return _distance(pattern, pattern.amax(-1), pattern.shape[-1])
+    return _distance(pattern, pattern.amax(-1), visible)
 
 
-def _distance(
-    pattern: Float[Tensor, "*batch key"],
-    most: Float[Tensor, "*batch"],
-    visible: Float[Tensor, "*batch"] | int,
-) -> Float[Tensor, "*batch"]:
+def _distance(pattern: Pattern, most: PerRow, visible: PerRow | int) -> PerRow:
     """`hardmax_distance` of rows whose largest weights are known."""
-    below = _as_numbers(torch.lt, pattern, most[..., None] * (1 - TIE))
-    even = pattern.shape[-1] - below.sum(-1) > visible / 2
+    bound = most[..., None] * (1 - TIE)
+    below = _as_numbers(torch.lt, pattern, bound)
+    n_tie = pattern.shape[-1] - below.sum(-1)
+    even = n_tie > visible / 2
+    distance = torch.linalg.vecdot(pattern, below)
     # A row with a NaN keeps it: nothing is larger than a NaN, and all of such a row would tie.
-    return torch.linalg.vecdot(pattern, below).masked_fill(even & ~most.isnan(), 1.0)
+    return distance.masked_fill(even & ~most.isnan(), 1.0)
 
 
-def _as_numbers(
-    compare: Callable[..., Tensor], values: Float[Tensor, "*batch key"], bound: Tensor | float
-) -> Float[Tensor, "*batch key"]:
+def _as_numbers(compare: Callable[..., Tensor], values: Pattern, bound: Tensor | float) -> Pattern:
     """A comparison as 0 and 1 in the dtype of the values, which is faster than a mask."""
     values = values.detach()
-    return compare(
-        values, bound.detach() if isinstance(bound, Tensor) else bound, out=torch.empty_like(values)
-    )
+    if isinstance(bound, Tensor):
+        bound = bound.detach()
+    return compare(values, bound, out=torch.empty_like(values))
 
 
 class PatternStatistics(NamedTuple):
@@ -166,9 +168,13 @@ class PatternStatistics(NamedTuple):
     ) -> Self:
         """The statistics of a pattern of which each query sees `visible` keys."""
         n = visible.to(pattern.dtype).expand(pattern.shape[:-1])
-        h, most, logs = entropy(pattern), pattern.amax(-1), n.log()
+        h = entropy(pattern)
+        most = pattern.amax(-1)
+        delta = _distance(pattern, most, n)
+        logs = n.log()
         # One visible key: 0 / 0.
-        return cls(h, h / logs, logs - h, h.exp(), most, _distance(pattern, most, n), n)
+        normalised = h / logs
+        return cls(h, normalised, logs - h, h.exp(), most, delta, n)
 
 
 class AttentionEntropy(Probe):
@@ -215,7 +221,8 @@ class AttentionEntropy(Probe):
     name: ClassVar[str] = "attention_entropy"
 
     def __init__(self, per_prompt: bool = False, keys: Sequence[int] | None = None) -> None:
-        self.per_prompt, self.keys = per_prompt, keys
+        self.per_prompt = per_prompt
+        self.keys = keys
 
     def refusal(self, model: HookedModel) -> str | None:
         """Models without attention, or whose attention weights are not a distribution."""
@@ -223,29 +230,28 @@ class AttentionEntropy(Probe):
 
     def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """Two a layer: the scores, which tell what is visible, and the pattern."""
-        self._model, self._positions = model, positions
-        self._kept = [ByKind(positions, self.per_prompt) for _ in range(model.cfg.n_layers)]
-        self._heads = tuple(range(model.cfg.n_heads))
+        self._model = model
+        self._positions = positions
+        self._kept: list[ByKind] = []
+        self._heads = range(model.cfg.n_heads)
         self._visible: dict[int, Tensor] = {}
         hooks: list[Hook] = []
         for layer in range(model.cfg.n_layers):
+            self._kept.append(ByKind(positions, self.per_prompt))
             name = f"blocks.{layer}.attn.hook_"
             hooks.append((name + "attn_scores", partial(self._count, layer)))
             hooks.append((name + "pattern", partial(self._read, layer)))
         return hooks
 
-    def _count(
-        self, layer: int, scores: Float[Tensor, "batch head query key"], hook: object
-    ) -> None:
+    def _count(self, layer: int, scores: PerHead, hook: object) -> None:
         counted = scores if self.keys is None else scores[..., list(self.keys)]
-        parts = counted.split(_at_once(counted))
-        self._visible[layer] = torch.cat(
-            [_as_numbers(torch.gt, part, -torch.inf).sum(-1) for part in parts]
-        )
+        n_visible = []
+        for part in counted.split(_at_once(counted)):
+            seen = _as_numbers(torch.gt, part, -torch.inf)
+            n_visible.append(seen.sum(-1))
+        self._visible[layer] = torch.cat(n_visible)
 
-    def _read(
-        self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
-    ) -> None:
+    def _read(self, layer: int, pattern: PerHead, hook: object) -> None:
         visible = self._visible.pop(layer)
         if self._model.cfg.position_weights:
             pattern = scaled_to_one(pattern)
@@ -253,12 +259,17 @@ class AttentionEntropy(Probe):
             pattern = among(pattern, self.keys)
         point = self._model.hook_dict[f"blocks.{layer}.attn.hook_pattern"]
         if edited(point):  # scores do not tell what such a pattern looks at
-            visible = visible.maximum((pattern != 0).sum(-1).to(visible))
+            looked_at = (pattern != 0).sum(-1)
+            looked_at = looked_at.to(visible)
+            visible = visible.maximum(looked_at)
         step = _at_once(pattern)
-        parts = zip(pattern.split(step), visible.split(step), strict=True)
-        quantities = torch.cat([torch.stack(PatternStatistics.of(*part), 1) for part in parts])
-        rows = quantities.transpose(1, 3)  # (batch, query, head, quantity)
-        self._kept[layer].update(rows, where=rows[..., -1:] > 1)
+        quantities = []
+        for rows, n_visible in zip(pattern.split(step), visible.split(step), strict=True):
+            statistics = PatternStatistics.of(rows, n_visible)
+            quantities.append(torch.stack(statistics, 1))
+        rows = torch.cat(quantities).transpose(1, 3)  # (batch, query, head, quantity)
+        sees_some = rows[..., -1:] > 1
+        self._kept[layer].update(rows, where=sees_some)
 
     def results(self) -> dict[str, Result]:
         """One matrix a statistic."""
@@ -271,22 +282,23 @@ class AttentionEntropy(Probe):
             **self._kept[0].axis(),
         }
         note = "over the queries of each kind that see more than one key"
-        parts = {
-            quantity: values[..., i, :].transpose(1, 2).numpy()
-            for i, quantity in enumerate(PatternStatistics._fields)
-        }
+        parts = {}
+        for i, quantity in enumerate(PatternStatistics._fields):
+            of_quantity = values[..., i, :].transpose(1, 2)
+            parts[quantity] = of_quantity.numpy()
         return {**make_arrays(parts, axes, _UNITS, note)}
 
 
 TARGETS = ("itself", "the first token", "an x", "a y", "a pair")
 
 
-def _at_once(pattern: Float[Tensor, "batch head query key"]) -> int:
+def _at_once(pattern: PerHead) -> int:
     """The number of prompts whose weights stay in the processor's cache.
 
     Every statistic passes over the weights a few times.
     """
-    return max(1, CACHED // max(1, pattern[0].numel()))
+    n_weights = pattern[0].numel()
+    return max(1, CACHED // max(1, n_weights))
 
 
 class AttentionTargets(Probe):
@@ -335,48 +347,48 @@ class AttentionTargets(Probe):
 
     def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """The pattern of every layer."""
-        self._positions = {
-            kind: where
-            for kind, where in positions.items()
-            if kind not in ("x", "y", "xy", "token")
-        }
-        self._kept = [ByKind(self._positions) for _ in range(model.cfg.n_layers)]
-        self._heads = tuple(range(model.cfg.n_heads))
-        return [
-            (f"blocks.{i}.attn.hook_pattern", partial(self._read, i))
-            for i in range(model.cfg.n_layers)
-        ]
+        self._positions = {}
+        for kind, places in positions.items():
+            if kind not in ("x", "y", "xy", "token"):
+                self._positions[kind] = places
+        self._kept: list[ByKind] = []
+        self._heads = range(model.cfg.n_heads)
+        hooks: list[Hook] = []
+        for layer in range(model.cfg.n_layers):
+            self._kept.append(ByKind(self._positions))
+            hooks.append((f"blocks.{layer}.attn.hook_pattern", partial(self._read, layer)))
+        return hooks
 
-    def _read(
-        self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
-    ) -> None:
+    def _read(self, layer: int, pattern: PerHead, hook: object) -> None:
         if pattern.shape[-1] != len(self.kinds):
             raise InputError(
                 f"AttentionTargets was told what {len(self.kinds)} tokens show, but these prompts "
                 f"have {pattern.shape[-1]}: pass encoding.kinds(n_points) of these prompts"
             )
         best = pattern.argmax(-1)
-        own = len(self.kinds) - 1
-        is_of = {
-            kind: torch.from_numpy(self.kinds == kind).to(best.device)[best]
-            for kind in ("x", "y", "xy")
-        }
-        hits = torch.stack(
-            [best == own, best == 0, is_of["x"] & (best != own), is_of["y"], is_of["xy"]], -1
-        )
+
+        def shows(kind: str) -> Tensor:
+            of_kind = torch.from_numpy(self.kinds == kind)
+            return of_kind.to(best.device)[best]
+
+        itself = best == len(self.kinds) - 1
+        first = best == 0
+        other_x = shows("x") & ~itself
+        targets = [itself, first, other_x, shows("y"), shows("xy")]  # as in TARGETS
+        hits = torch.stack(targets, -1)
         self._kept[layer].update(hits.transpose(1, 2).double())
 
     def results(self) -> dict[str, Result]:
         """The shares."""
-        values = torch.stack([kept.result[..., 0] for kept in self._kept])
+        of_layers = [kept.result[..., 0] for kept in self._kept]
+        shares = torch.stack(of_layers).transpose(1, 2)
         axes = {
             "layer": tuple(range(len(self._kept))),
             "head": self._heads,
             "position": tuple(self._positions),
+            "target": TARGETS,
         }
-        return {
-            "share": make_array(values.transpose(1, 2).cpu().numpy(), {**axes, "target": TARGETS})
-        }
+        return {"share": make_array(shares.cpu().numpy(), axes)}
 
 
 def resampled_scores(
@@ -408,12 +420,16 @@ def resampled_scores(
     ([0.0, 1.0, 1.0, 2.0, 2.0], ('own', 'x', 'x', 'y', 'y'))
     """
     others = np.array(kinds[:-1])
-    parts, kind_of = [scores[..., 0, -1:]], ["own"]
     names, counts = np.unique(others, return_counts=True)
+    # Kinds have the shares that they have in the contexts; what rounding leaves goes to the first.
     sizes = ((n - 1) * counts / counts.sum()).astype(int)
     sizes[0] += n - 1 - sizes.sum()
+    parts = [scores[..., 0, -1:]]
+    kind_of = ["own"]
     for kind, size in zip(names.tolist(), sizes.tolist(), strict=True):
-        pool = scores[..., torch.from_numpy(np.flatnonzero(others == kind))].flatten(-2)
-        parts.append(pool[..., torch.randint(pool.shape[-1], (size,), generator=generator)])
+        places = np.flatnonzero(others == kind)
+        pool = scores[..., torch.from_numpy(places)].flatten(-2)
+        drawn = torch.randint(pool.shape[-1], (size,), generator=generator)
+        parts.append(pool[..., drawn])
         kind_of += [kind] * size
     return torch.cat(parts, -1), tuple(kind_of)

@@ -1,7 +1,7 @@
 """Direct attribution: how much of the prediction each head, each MLP and the read-in write."""
 
+import itertools
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from icl_interp.results import Result, make_array
 
 # Units in the last place of the vectors that a sum is made of, up to which two sums are one.
 ROUNDING = 100
+Stream = Float[Tensor, "batch token d_model"]
 
 
 def directions(model: HookedTransformer) -> Float[Tensor, "d_model d_out"]:
@@ -36,10 +37,12 @@ def directions(model: HookedTransformer) -> Float[Tensor, "d_model d_out"]:
     """
     out = model.unembed.W_U.detach().double()
     norm = getattr(model, "ln_final", None)
-    if isinstance(norm, Norm):
-        out = out if norm.w is None else norm.w.detach().double()[:, None] * out
-        out = out - out.mean(0) if norm.centred else out
-    return out
+    if not isinstance(norm, Norm):
+        return out
+    if norm.w is not None:
+        gain = norm.w.detach().double()
+        out = gain[:, None] * out
+    return out - out.mean(0) if norm.centred else out
 
 
 class _Step(NamedTuple):
@@ -137,17 +140,18 @@ class DirectAttribution(Probe):
 
         At the final norm its scale and its output are read.
         """
-        cfg, self._positions = model.cfg, positions
-        self._read_out, self._last = directions(model), model.unembed.W_U.detach().double()
-        self._places = sorted({place for places in positions.values() for place in places})
-        self._shape = (
-            cfg.n_layers,
-            0 if cfg.mlp_only else cfg.n_heads,
-            0 if cfg.attn_only else 1,
-            cfg.d_out,
-        )
+        cfg = model.cfg
+        n_heads = 0 if cfg.mlp_only else cfg.n_heads
+        n_mlps = 0 if cfg.attn_only else 1
+        self._positions = positions
+        self._read_out = directions(model)
+        self._last = model.unembed.W_U.detach().double()
+        self._places = sorted(set(itertools.chain(*positions.values())))
+        self._shape = (cfg.n_layers, n_heads, n_mlps, cfg.d_out)
         self._shares = _Covariances()
-        self._added, self._found, self._sizes = Moments(), Moments(), Moments()
+        self._added = Moments()
+        self._found = Moments()
+        self._sizes = Moments()
         self._steps: list[_Step] = []
         self._written: list[Tensor] = []
         self._checked: list[Tensor] = []
@@ -155,80 +159,100 @@ class DirectAttribution(Probe):
         n_parts = 1  # the read-in
         for i in range(cfg.n_layers):
             block = f"blocks.{i}."
-            hooks.append((f"{block}hook_resid_pre", self._start if i == 0 else self._see_stream))
-            if i > 0:
-                self._steps.append(_Step(hooks[-1][0], 0, n_parts))
-            if not cfg.mlp_only:
-                hooks += [
-                    (f"{block}attn.hook_result", self._write),
-                    (f"{block}hook_attn_out", self._see_heads),
-                ]
-                self._steps.append(_Step(hooks[-1][0], n_parts, n_parts + cfg.n_heads))
-                n_parts += cfg.n_heads
-            hooks.append((f"{block}hook_resid_mid", self._see_stream))
-            self._steps.append(_Step(hooks[-1][0], 0, n_parts))
-            if not cfg.attn_only:
+            before = f"{block}hook_resid_pre"
+            if i == 0:
+                hooks.append((before, self._start))
+            else:
+                hooks.append((before, self._see_stream))
+                self._steps.append(_Step(before, 0, n_parts))
+            if n_heads:
+                added = f"{block}hook_attn_out"
+                hooks.append((f"{block}attn.hook_result", self._write))
+                hooks.append((added, self._see_heads))
+                self._steps.append(_Step(added, n_parts, n_parts + n_heads))
+                n_parts += n_heads
+            between = f"{block}hook_resid_mid"
+            hooks.append((between, self._see_stream))
+            self._steps.append(_Step(between, 0, n_parts))
+            if n_mlps:
                 hooks.append((f"{block}hook_mlp_out", self._write))
                 n_parts += 1
-            hooks.append((f"{block}hook_resid_post", self._see_stream))
-            self._steps.append(_Step(hooks[-1][0], 0, n_parts))
-        if not hasattr(model, "ln_final"):
-            name, last = hooks.pop()
-            return [*hooks, (name, partial(self._finish_without_norm, last))]
-        self._steps.append(_Step("ln_final.hook_out", 0, n_parts))
-        return [*hooks, ("ln_final.hook_scale", self._divide), ("ln_final.hook_out", self._finish)]
+            after = f"{block}hook_resid_post"
+            hooks.append((after, self._see_stream))
+            self._steps.append(_Step(after, 0, n_parts))
+        # The read-out, behind the final norm where there is one.
+        if hasattr(model, "ln_final"):
+            hooks.append(("ln_final.hook_scale", self._divide))
+            hooks.append(("ln_final.hook_out", self._finish))
+            self._steps.append(_Step("ln_final.hook_out", 0, n_parts))
+        else:
+            last, _ = hooks.pop()
+            hooks.append((last, self._finish_without_norm))
+        return hooks
 
-    def _start(self, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
+    def _start(self, t: Stream, hook: object) -> None:
         """The read-in: the first part, and the stream so far."""
         # What a run left that ended in an error is forgotten.
-        self._written, self._checked = [], []
-        self._stream, self._size = self._projected(t)
-        self._since, self._size_since = torch.zeros_like(self._stream), torch.zeros_like(self._size)
+        self._written = []
+        self._checked = []
+        self._set_stream(*self._projected(t))
         self._written.append(self._stream[:, :, None])
+
+    def _set_stream(
+        self, stream: Float[Tensor, "batch token target"], size: Float[Tensor, "batch token"]
+    ) -> None:
+        """The stream so far, and that nothing was added to it since."""
+        self._stream = stream
+        self._size = size
+        self._since = torch.zeros_like(stream)
+        self._size_since = torch.zeros_like(size)
 
     def _write(self, t: Float[Tensor, "batch token *part d_model"], hook: object) -> None:
         """What one part writes, or each head of a layer."""
-        said, size = self._projected(t)
-        parts = said if said.ndim == 4 else said[:, :, None]
+        parts, size = self._projected(t)
+        if parts.ndim == 4:
+            size = size.sum(2)
+        else:
+            parts = parts[:, :, None]
         self._written.append(parts)
         self._since = self._since + parts.sum(2)
-        self._size_since = self._size_since + (size.sum(2) if size.ndim == 3 else size)
+        self._size_since = self._size_since + size
 
-    def _see_heads(self, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
+    def _see_heads(self, t: Stream, hook: object) -> None:
         """What attention adds to the stream: beside what its heads have written."""
         added, size = self._projected(t)
         self._compare(added - self._since, added, self._size_since + size)
-        self._since, self._size_since = added, size
+        self._since = added
+        self._size_since = size
 
-    def _see_stream(self, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
+    def _see_stream(self, t: Stream, hook: object) -> None:
         """The stream: beside what it was and what was added to it since."""
         stream, size = self._projected(t)
-        self._compare(
-            stream - self._stream - self._since, stream, self._size + self._size_since + size
-        )
-        self._stream, self._size = stream, size
-        self._since, self._size_since = torch.zeros_like(stream), torch.zeros_like(size)
+        added = stream - self._stream - self._since
+        self._compare(added, stream, self._size + self._size_since + size)
+        self._set_stream(stream, size)
 
     def _divide(self, scale: Float[Tensor, "batch token 1"], hook: object) -> None:
         """The scale by which the final norm divides the stream."""
         self._scale = scale.double()
 
-    def _finish(self, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
+    def _finish(self, t: Stream, hook: object) -> None:
         """Compare the final norm's output with the stream over the scale.
 
         The output gives the prediction up to b_U.
         """
         prediction = t.double() @ self._last
-        size = self._size / self._scale[..., 0].abs() + self._norm(t, self._last)
-        self._compare(prediction - self._stream / self._scale, prediction, size)
+        expected = self._stream / self._scale
+        size = self._size / self._scale[..., 0].abs()
+        size = size + self._norm(t, self._last)
+        self._compare(prediction - expected, prediction, size)
         self._close(prediction, self._scale)
 
-    def _finish_without_norm(
-        self, last: object, t: Float[Tensor, "batch token d_model"], hook: object
-    ) -> None:
+    def _finish_without_norm(self, t: Stream, hook: object) -> None:
         """Without a final norm, the last stream is what is read out."""
         self._see_stream(t, hook)
-        self._close(self._stream, torch.ones_like(self._stream[..., :1]))
+        one = torch.ones_like(self._stream[..., :1])
+        self._close(self._stream, one)
 
     def _projected(
         self, t: Float[Tensor, "batch token *part d_model"]
@@ -250,33 +274,32 @@ class DirectAttribution(Probe):
         size: Float[Tensor, "batch token"],
     ) -> None:
         """Record the size of a step, how much of it no part has written, and its rounding error."""
-        self._checked.append(torch.stack([added, found, size[..., None].expand_as(found)]))
+        rounding = size[..., None].expand_as(found)
+        self._checked.append(torch.stack([added, found, rounding]))
 
     def _close(
         self, prediction: Float[Tensor, "batch token target"], scale: Float[Tensor, "batch token 1"]
     ) -> None:
         """A run is over: add its prompts."""
-        parts = torch.cat(
-            [*(part / scale[:, :, None] for part in self._written), prediction[:, :, None]], 2
-        )
-        self._shares.update(at_places(parts, self._places))
-        added, found, sizes = at_places(
-            torch.stack(self._checked, 3).movedim(0, 2), self._places
-        ).unbind(2)
+        parts = [part / scale[:, :, None] for part in self._written]
+        parts.append(prediction[:, :, None])
+        self._shares.update(at_places(torch.cat(parts, 2), self._places))
+        steps = torch.stack(self._checked, 3).movedim(0, 2)
+        added, found, sizes = at_places(steps, self._places).unbind(2)
         self._added.update(added)
         self._found.update(found)
         self._sizes.update(sizes.square())
-        self._written, self._checked = [], []
+        self._written = []
+        self._checked = []
 
     def results(self) -> dict[str, Result]:
         """The shares."""
         n_layers, n_heads, n_mlps, d_out = self._shape
-        shares = torch.stack(
-            [self._of_kind(kind) for kind in self._positions], 1
-        ).cpu()  # (part, position, target)
-        by_layer = (
-            shares[1:-1].unflatten(0, (n_layers, n_heads + n_mlps)) if n_layers else shares[1:-1]
-        )
+        of_kinds = [self._of_kind(kind) for kind in self._positions]
+        shares = torch.stack(of_kinds, 1).cpu()  # (part, position, target)
+        by_layer = shares[1:-1]
+        if n_layers:
+            by_layer = by_layer.unflatten(0, (n_layers, n_heads + n_mlps))
         axes = {"position": tuple(self._positions), "target": tuple(range(d_out))}
         note = (
             "share of the prediction's variance, over prompts; the final norm's scale is held; "
@@ -288,22 +311,25 @@ class DirectAttribution(Probe):
         }
         layers: dict[str, Sequence[int]] = {"layer": range(n_layers)}
         if n_heads:
-            heads = {**layers, "head": range(n_heads), **axes}
-            found["head"] = make_array(by_layer[:, :n_heads].numpy(), heads, "", note)
+            of_heads = {**layers, "head": range(n_heads), **axes}
+            found["head"] = make_array(by_layer[:, :n_heads].numpy(), of_heads, "", note)
         if n_mlps:
-            found["mlp"] = make_array(by_layer[:, n_heads].numpy(), {**layers, **axes}, "", note)
+            of_mlps = {**layers, **axes}
+            found["mlp"] = make_array(by_layer[:, n_heads].numpy(), of_mlps, "", note)
         return found
 
     def _of_kind(self, kind: str | float) -> Float[Tensor, "part target"]:
         """The shares of all parts and, last, of the rest, at the places of one kind together."""
-        index = {place: i for i, place in enumerate(self._places)}
-        rows = [index[place] for place in self._positions[kind]]  # pyright: ignore[reportArgumentType]
+        places = self._positions[kind]  # pyright: ignore[reportArgumentType]
+        rows = list(map(self._places.index, places))
         covariances = self._shares.sums[rows] * self._kept(rows)  # (place, part, target)
         together = covariances.sum(0)
         # The last step is the prediction: what varies as rounding does has no shares.
         rounding = ROUNDING**2 * self._sizes.mean[rows, -1].sum(0) * self._shares.count
-        shares = together[:-1] / together[-1:].where(together[-1:] > rounding, torch.nan)
-        return torch.cat([shares, 1 - shares.sum(0, keepdim=True)])
+        whole = together[-1:]
+        shares = together[:-1] / whole.where(whole > rounding, torch.nan)
+        rest = 1 - shares.sum(0, keepdim=True)
+        return torch.cat([shares, rest])
 
     def _kept(self, rows: list[int]) -> Bool[Tensor, "place part target"]:
         """Which parts are still in the prediction, whose own entry is the last one.
@@ -314,7 +340,8 @@ class DirectAttribution(Probe):
         """
         kept = torch.ones_like(self._shares.sums[rows], dtype=torch.bool)
         limit = ROUNDING**2 * self._sizes.mean[rows]  # (place, step, target)
-        moves, varies = (seen.variance[rows] > limit for seen in (self._added, self._found))
+        moves = self._added.variance[rows] > limit
+        varies = self._found.variance[rows] > limit
         for i, step in enumerate(self._steps):
             if (moves[:, i] & varies[:, i]).any():
                 raise InputError(
@@ -323,7 +350,8 @@ class DirectAttribution(Probe):
                     "prompts, so the prediction is no sum of these: edit what the parts write "
                     "(hook_z, hook_result, hook_mlp_out), or ask without that edit"
                 )
-            replaced = moves[:, i] & ~varies[:, i]  # by a constant: what was written before is gone
+            # Replaced by a constant: what was written before is gone.
+            replaced = moves[:, i] & ~varies[:, i]
             kept[:, step.first : step.last] &= ~replaced[:, None]
         return kept
 
@@ -339,7 +367,8 @@ class _Covariances:
 
     def __init__(self) -> None:
         self.count = 0
-        self.mean = self.sums = torch.zeros((), dtype=torch.float64)
+        self.mean = torch.zeros((), dtype=torch.float64)
+        self.sums = torch.zeros((), dtype=torch.float64)
 
     def update(self, parts: Float[Tensor, "batch place part target"]) -> None:
         """Add prompts."""
@@ -349,8 +378,12 @@ class _Covariances:
         mean = parts.mean(0)
         deviations = parts - mean
         sums = (deviations * deviations[:, :, -1:]).sum(0)
+        count = self.count + n
         if self.count:
             delta = mean - self.mean
-            sums = sums + self.sums + delta * delta[:, -1:] * (self.count * n / (self.count + n))
-            mean = self.mean + delta * (n / (self.count + n))
-        self.count, self.mean, self.sums = self.count + n, mean, sums
+            between = delta * delta[:, -1:] * (self.count * n / count)
+            sums = sums + self.sums + between
+            mean = self.mean + delta * (n / count)
+        self.count = count
+        self.mean = mean
+        self.sums = sums

@@ -252,7 +252,8 @@ def held(checkpoint: Any, what: str) -> tuple[HookedModel, Encoding]:
     Raises:
         InputError: neither, or weights of a `HookedTransformer` that are NaN or infinite.
     """
-    model, encoding = None, None
+    model = None
+    encoding = None
     if isinstance(checkpoint, (HookedModel, ModelWithEncoding)):
         model, encoding = resolve(checkpoint, None)
     if model is None or encoding is None:
@@ -302,9 +303,11 @@ def batches(
     for piece in prompts_of(prompts, batch_size):
         if isinstance(piece, Prompts):
             chosen = encoding or encodings.infer_from(piece, model.cfg.d_in)
-            tokens, kinds = chosen.encode(piece), chosen.kinds(piece.n_points)
+            tokens = chosen.encode(piece)
+            kinds = chosen.kinds(piece.n_points)
         else:
-            tokens, kinds = piece, _kinds(piece, encoding)
+            tokens = piece
+            kinds = _kinds(piece, encoding)
         first = first or len(kinds)
         if len(kinds) != first:
             raise InputError(

@@ -34,9 +34,10 @@ class ByKind:
     def __init__(
         self, positions: Positions, per_prompt: bool = False, extremes: bool = False
     ) -> None:
-        self._kinds = [list(places) for places in positions.values()]
-        self._places = sorted({place for places in self._kinds for place in places})
-        self._by_prompt = [PerPrompt() for _ in self._kinds] if per_prompt else []
+        self._kinds = list(map(list, positions.values()))
+        self._places = sorted(set().union(*self._kinds))
+        self._per_prompt = per_prompt
+        self._by_prompt = [PerPrompt() for _ in self._kinds]
         self._moments = Moments()
         self._extremes = Extremes() if extremes and not per_prompt else None
 
@@ -46,38 +47,45 @@ class ByKind:
         where: Bool[Tensor, "batch token *#shape"] | None = None,
     ) -> None:
         """Add some prompts; with `where`, only the values at which it is true."""
-        for kept, places in zip(self._by_prompt, self._kinds, strict=False):
-            kept.update(
-                at_places(values, places), None if where is None else at_places(where, places)
-            )
-        if self._by_prompt:
+        if self._per_prompt:
+            for kept, places in zip(self._by_prompt, self._kinds, strict=True):
+                counted = None if where is None else at_places(where, places)
+                kept.update(at_places(values, places), counted)
             return
         rows = at_places(values, self._places)
-        self._moments.update(rows, None if where is None else at_places(where, self._places))
-        if self._extremes:
-            if where is not None:
-                raise InputError(
-                    "extremes of values at some places only are not kept: leave out `where` or "
-                    "`extremes`"
-                )
-            self._extremes.update(rows)
+        counted = None if where is None else at_places(where, self._places)
+        self._moments.update(rows, counted)
+        if self._extremes is None:
+            return
+        if where is not None:
+            raise InputError(
+                "extremes of values at some places only are not kept: leave out `where` or "
+                "`extremes`"
+            )
+        self._extremes.update(rows)
 
     @property
     def result(self) -> Float[Tensor, "position *shape statistic"]:
         """The statistics of every kind, in the order of `axis`; NaN for a value never seen."""
-        if self._by_prompt:
+        if self._per_prompt:
             return torch.stack([kept.result for kept in self._by_prompt])
-        index = {place: i for i, place in enumerate(self._places)}
-        rows = [[index[place] for place in places] for places in self._kinds]
-        found = torch.stack([self._moments.over(entries).result for entries in rows])
-        if self._extremes is None:
-            return found
-        low = torch.stack([self._extremes.minimum[entries].amin(0) for entries in rows])
-        high = torch.stack([self._extremes.maximum[entries].amax(0) for entries in rows])
-        return torch.cat([found, low[..., None], high[..., None]], -1)
+        found = []
+        for places in self._kinds:
+            entries = list(map(self._places.index, places))
+            moments = self._moments.over(entries).result
+            if self._extremes is None:
+                found.append(moments)
+                continue
+            low = self._extremes.minimum[entries].amin(0)
+            high = self._extremes.maximum[entries].amax(0)
+            found.append(torch.cat([moments, low[..., None], high[..., None]], -1))
+        return torch.stack(found)
 
     def axis(self) -> dict[str, Sequence[str] | Sequence[int]]:
         """The last axis of the result."""
-        if self._by_prompt:
-            return {"prompt": tuple(range(self._by_prompt[0].result.shape[-1]))}
-        return {"statistic": ("mean", "std", "min", "max") if self._extremes else ("mean", "std")}
+        if self._per_prompt:
+            n_prompts = self._by_prompt[0].result.shape[-1]
+            return {"prompt": tuple(range(n_prompts))}
+        if self._extremes is None:
+            return {"statistic": ("mean", "std")}
+        return {"statistic": ("mean", "std", "min", "max")}

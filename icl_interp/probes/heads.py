@@ -21,6 +21,7 @@ from icl_interp.results import Result, make_array
 
 ROUNDING = 1e-13  # spread of what a head mixes, in units of its size, up to which it is a constant
 ALL = "all"  # the position kind that pools every token
+Kind = str | float  # of a position
 
 
 # |cosine| of two heads' outputs from which they are one head, which writes their sum
@@ -128,7 +129,9 @@ class HeadOrthogonality(Probe):
     ) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share must lie in (0, 1], but got {share}")
-        self.share, self.angles, self.per_prompt = share, angles, per_prompt
+        self.share = share
+        self.angles = angles
+        self.per_prompt = per_prompt
         self.reading = reading
         self.alike = alike
 
@@ -138,19 +141,19 @@ class HeadOrthogonality(Probe):
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Hooks at the heads' mixtures of values and at the output of attention in each layer."""
-        self._model, self._positions = model, positions
-        layers = range(model.cfg.n_layers)
-        self._grams = [{kind: Gram() for kind in positions} for _ in layers]
-        self._mixtures = [Rows() for _ in layers]
-        self._places = sorted({place for places in positions.values() for place in places})
+        self._model = model
+        self._positions = positions
+        self._places = sorted(set(itertools.chain(*positions.values())))
+        self._grams: list[dict[Kind, Gram]] = []
+        self._mixtures: list[Rows] = []
         self._seen: dict[int, Tensor] = {}
         hooks: list[Hook] = []
-        for layer in layers:
+        for layer in range(model.cfg.n_layers):
+            self._grams.append({kind: Gram() for kind in positions})
+            self._mixtures.append(Rows())
             mixtures = f"blocks.{layer}.attn.hook_z"
-            hooks += [
-                (mixtures, partial(self._read, layer)),
-                (mixtures, partial(self._remember, layer)),
-            ]
+            hooks.append((mixtures, partial(self._read, layer)))
+            hooks.append((mixtures, partial(self._remember, layer)))
             hooks.append((f"blocks.{layer}.hook_attn_out", partial(self._check, layer)))
         return hooks
 
@@ -161,18 +164,20 @@ class HeadOrthogonality(Probe):
 
     def _check(self, layer: int, added: Float[Tensor, "batch token d_model"], hook: object) -> None:
         """Refuse what attention adds to the stream, where it is not what the heads have written."""
-        block, z = self._model.blocks[layer], self._seen.pop(layer)
-        if not any(
-            edited(module) for module in (block.attn, block.attn.hook_result, block.hook_attn_out)
-        ):
+        block = self._model.blocks[layer]
+        z = self._seen.pop(layer).flatten(2)
+        attn = block.attn
+        after = (attn, attn.hook_result, block.hook_attn_out)
+        if not any(map(edited, after)):
             return
-        W_O, b_O = block.attn.writing
-        written = z.flatten(2) @ W_O.flatten(0, 1) + b_O
-        size = torch.linalg.vector_norm(z.flatten(2), dim=-1) * torch.linalg.matrix_norm(
-            W_O.flatten(0, 1)
-        )
-        rounding = 100 * torch.finfo(z.dtype).eps * (size + torch.linalg.vector_norm(b_O))
-        if not (torch.linalg.vector_norm(added - written, dim=-1) <= rounding).all():
+        W_O, b_O = attn.writing
+        W_O = W_O.flatten(0, 1)
+        written = z @ W_O + b_O
+        size = torch.linalg.vector_norm(z, dim=-1) * torch.linalg.matrix_norm(W_O)
+        size += torch.linalg.vector_norm(b_O)
+        rounding = 100 * torch.finfo(z.dtype).eps * size
+        difference = torch.linalg.vector_norm(added - written, dim=-1)
+        if not (difference <= rounding).all():
             raise InputError(
                 f"probe {self.name} reads what heads write off their hook_z, but in block {layer} "
                 "it is edited after that, at hook_result or hook_attn_out: edit hook_z instead, or "
@@ -193,13 +198,12 @@ class HeadOrthogonality(Probe):
         """
         if not self.per_prompt:
             return dict(self._grams[layer])
-        z, index = (
-            self._mixtures[layer].all.double(),
-            {place: i for i, place in enumerate(self._places)},
-        )
-        found: dict[str | float, Gram] = {kind: Gram() for kind in self._positions}
+        z = self._mixtures[layer].all.double()
+        found: dict[Kind, Gram] = {}
         for kind, places in self._positions.items():
-            found[kind].update(at_places(z, [index[place] for place in places]).flatten(2))
+            rows = list(map(self._places.index, places))
+            found[kind] = Gram()
+            found[kind].update(at_places(z, rows).flatten(2))
         return found
 
     def covariances(self) -> Iterator[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
@@ -211,33 +215,50 @@ class HeadOrthogonality(Probe):
         much as they are read.
         """
         cfg = self._model.cfg
-        shape = (cfg.n_heads, cfg.head_width, cfg.n_heads, cfg.head_width)
-        sizes = {kind: len(places) for kind, places in self._positions.items()}
+        of_heads = (cfg.n_heads, cfg.head_width)
+        shape = of_heads * 2
         for layer in range(cfg.n_layers):
-            grams, read = self._moments(layer), self._read_at(layer)
-            parts: dict[str | float, Tensor] = {
-                kind: read[kind] * gram.covariance for kind, gram in grams.items()
-            }
-            pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(
-                sizes.values()
-            )
+            read = self._read_at(layer)
+            parts: dict[Kind, Tensor] = {}
+            weighted = []
+            sizes = []
+            n_places = 0
+            grams = self._moments(layer)
+            for kind, gram in grams.items():
+                parts[kind] = read[kind] * gram.covariance
+                n = len(self._positions[kind])
+                n_places += n
+                weighted.append(parts[kind] * n)
+                means = gram.mean.view(-1, *of_heads)
+                sizes.append(means.square().sum(-1).amax(0))
+            # Kinds count by how many places they have.
+            pooled = torch.stack(weighted).sum(0) / n_places
+            parts[ALL] = pooled
             # The spread of a head that writes a constant is rounding, and has no direction.
-            size = torch.stack(
-                [gram.mean.view(-1, *shape[:2]).square().sum(-1).amax(0) for gram in grams.values()]
-            )
-            varies = (_spread(pooled.view(shape)) > ROUNDING**2 * size.amax(0)).to(pooled)
-            each = varies[:, None].expand(shape[:2]).flatten()
-            kept = each[:, None] * each
-            yield {kind: (part * kept).view(shape) for kind, part in {**parts, ALL: pooled}.items()}
+            size = torch.stack(sizes).amax(0)
+            varies = (_spread(pooled.view(shape)) > ROUNDING**2 * size).to(pooled)
+            each = varies[:, None].expand(of_heads).flatten()
+            kept = torch.outer(each, each)
+            yield {kind: (part * kept).view(shape) for kind, part in parts.items()}
 
     def _read_at(self, layer: int) -> dict[str | float, float]:
         """How much each position kind is read: 1 everywhere without a reading."""
         if self.reading is None:
             return dict.fromkeys(self._positions, 1.0)
         shares = self.reading.shares[layer]
-        return {
-            kind: float(shares[list(places)].mean()) for kind, places in self._positions.items()
-        }
+        found = {}
+        for kind, places in self._positions.items():
+            found[kind] = float(shares[list(places)].mean())
+        return found
+
+    def _weights_of_places(self, layer: int) -> Float[Tensor, " token"]:
+        """Each token counts as much as its kind is read."""
+        read = self._read_at(layer)
+        at = {}
+        for kind, places in self._positions.items():
+            for place in places:
+                at[place] = read[kind]
+        return torch.tensor([at[place] for place in self._places], dtype=torch.float64)
 
     def _written(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         """W_O of the heads in the coordinates of what is read."""
@@ -248,7 +269,12 @@ class HeadOrthogonality(Probe):
     def results(self) -> dict[str, Result]:
         """Outputs and maps."""
         cfg = self._model.cfg
-        cosines, chances, inner, angles, distinct, directions = [], [], [], [], [], []
+        cosines = []
+        chances = []
+        inner = []
+        angles = []
+        distinct = []
+        directions = []
         for layer, found in enumerate(self.covariances()):
             firsts = range(cfg.n_heads) if self.alike is None else self.alike[layer]
             write = self._written(layer).to(found[ALL].device)
@@ -256,60 +282,49 @@ class HeadOrthogonality(Probe):
             for covariance in found.values():
                 # E <o~_h, o~_g> = trace of E[z~_h z~_g^T] W_g W_h^T.
                 products = (covariance * pairs).sum((1, 3))
-                heads = told_apart(products, firsts)
-                n = _n_directions(covariance, write, products, heads, self.share)
                 cosines.append(maps.cosines_of(products))
+                heads = told_apart(products, firsts)
+                distinct.append(heads)
+                n = _n_directions(covariance, write, products, heads, self.share)
+                directions.append(n)
                 chance = _by_chance(covariance, pairs, products, max(n, 1))
                 _of_joined(chance, covariance, write, products, heads, max(n, 1))
                 chances.append(chance)
-                distinct.append(heads)
-                directions.append(n)
                 if self.angles:
                     bases = _output_subspaces(covariance, write, self.share)
                     angles.append(maps.all_angles(bases, cfg.head_width))
             if self.per_prompt:
-                varies, read = _spread(found[ALL]) > 0, self._read_at(layer)
-                # Each token counts as much as its kind is read.
-                at = {
-                    place: read[kind]
-                    for kind, places in self._positions.items()
-                    for place in places
-                }
-                weights = torch.tensor([at[place] for place in self._places], dtype=torch.float64)
+                varies = _spread(found[ALL]) > 0
+                weights = self._weights_of_places(layer)
                 mixtures = self._mixtures[layer].all.double()
                 inner.append(_by_prompt(mixtures, write.cpu(), varies.cpu(), weights))
-        layers, *heads_axes = maps.axes_of(self._model).items()
-        axes = dict([layers, ("position", (*self._positions, ALL)), *heads_axes])
+        # What stands above for each layer and kind becomes an array over these axes.
+        between = maps.axes_of(self._model)
+        of_layers = {"layer": between["layer"], "position": (*self._positions, ALL)}
+        of_heads = {**of_layers, "head": between["head"]}
+        axes = {**of_heads, "other": between["other"]}
         shape = tuple(map(len, axes.values()))
+        cosine = torch.stack(cosines).view(shape).cpu().numpy()
+        chance = torch.stack(chances).view(shape).cpu().numpy()
+        counted_as = np.reshape(distinct, shape[:3])
+        n_directions = np.reshape(directions, shape[:2])
         note = "over prompts and the positions of each kind, centred at each position"
-        of_each = {name: axis for name, axis in axes.items() if name != "other"}
-        of_layers = {name: axes[name] for name in ("layer", "position")}
         results: dict[str, Result] = {
-            "output_cosine": make_array(
-                torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note
-            ),
-            "output_chance": make_array(
-                torch.stack(chances).view(shape).cpu().numpy(), axes, note=note
-            ),
-            "distinct": make_array(
-                np.reshape(distinct, shape[:3]), of_each, note=f"{NO_HEAD}: writes nothing"
-            ),
-            "directions": make_array(np.reshape(directions, shape[:2]), of_layers, "directions"),
+            "output_cosine": make_array(cosine, axes, note=note),
+            "output_chance": make_array(chance, axes, note=note),
+            "distinct": make_array(counted_as, of_heads, note=f"{NO_HEAD}: writes nothing"),
+            "directions": make_array(n_directions, of_layers, "directions"),
         }
         if self.per_prompt:
             values = torch.stack(inner).numpy()
-            prompts = ("prompt", tuple(range(values.shape[-1])))
-            results["output_inner"] = make_array(
-                values, dict([layers, *heads_axes, prompts]), note=note
-            )
+            of_prompts = {**between, "prompt": tuple(range(values.shape[-1]))}
+            results["output_inner"] = make_array(values, of_prompts, note=note)
         if self.angles:
             wide = {**axes, "angle": maps.numbers(cfg.head_width)}
             values = torch.stack(angles).view(*shape, -1).cpu().numpy()
             results["output_angles"] = make_array(values, wide, "rad", maps.note_on(self.share))
-        return {
-            **results,
-            **maps.map_orthogonality(self._model, self.share, self.angles, self.reading),
-        }
+        as_maps = maps.map_orthogonality(self._model, self.share, self.angles, self.reading)
+        return {**results, **as_maps}
 
 
 def told_apart(
@@ -345,18 +360,20 @@ def told_apart(
 def _one_by_one(products: Float[Tensor, "head head"]) -> list[int]:
     """`told_apart` of heads that attend each in its own way."""
     n = len(products)
-    alike = (
-        maps.cosines_of(products).abs() >= PARALLEL
-    )  # no comparison holds for NaN: such a head writes nothing
+    # No comparison holds for NaN: such a head writes nothing.
+    alike = maps.cosines_of(products).abs() >= PARALLEL
     heads = [h if bool(alike[h, h]) else NO_HEAD for h in range(n)]
     for h in range(n):
         for g in range(h):
             if alike[h, g] and heads[h] != heads[g]:
                 first, later = sorted((heads[h], heads[g]))
                 heads = [first if one == later else one for one in heads]
-    sizes = {one: _squared_size(products, heads, one) for one in set(heads) - {NO_HEAD}}
+    # Heads whose sum is small beside the largest write nothing together.
+    sizes = {}
+    for one in set(heads) - {NO_HEAD}:
+        sizes[one] = _squared_size(products, heads, one)
     least = NOTHING**2 * max(sizes.values(), default=0.0)
-    return [one if one != NO_HEAD and sizes[one] > least else NO_HEAD for one in heads]
+    return [one if sizes.get(one, 0.0) > least else NO_HEAD for one in heads]
 
 
 def _squared_size(products: Float[Tensor, "head head"], heads: list[int], one: int) -> float:
@@ -385,13 +402,15 @@ def _n_directions(
     scales = scales[:, None, :, None]
     scaled = (covariance * scales).where(scales > 0, 0.0).reshape(n, n)
     whole = write.reshape(n, -1)
-    values = torch.linalg.eigvalsh(whole.T @ scaled @ whole).flip(0).clamp(min=0)
+    of_outputs = whole.T @ scaled @ whole
+    values = torch.linalg.eigvalsh(of_outputs).flip(0).clamp(min=0)
     return maps.n_leading(values.sqrt(), share)
 
 
 def _spread(covariance: Float[Tensor, "head d_head head d_head"]) -> Float[Tensor, " head"]:
     """The variance of each head's mixtures: the trace of its own block."""
-    return covariance.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1).sum(-1)
+    blocks = covariance.diagonal(dim1=0, dim2=2)
+    return blocks.diagonal(dim1=0, dim2=1).sum(-1)
 
 
 def _by_chance(
@@ -425,17 +444,21 @@ def _of_joined(
         if one != NO_HEAD:
             members.setdefault(one, []).append(head)
     for one, other in itertools.permutations(members, 2):
-        mine, its = members[one], members[other]
+        mine = members[one]
+        its = members[other]
         if len(mine) == len(its) == 1:
             continue
         # M = E o~ o~^T of both sums.
         cross = torch.zeros_like(write[0].T @ write[0])
-        for h, g in itertools.product(mine, its):
+        pairs = list(itertools.product(mine, its))
+        for h, g in pairs:
             cross += write[h].T @ covariance[h, :, g] @ write[g]
-        sizes = products[mine][:, mine].sum() * products[its][:, its].sum()
-        found = (cross.square().sum() / (n * sizes)).sqrt()
-        for h, g in itertools.product(mine, its):
-            chance[h, g] = found
+        my_size = _squared_size(products, heads, one)
+        its_size = _squared_size(products, heads, other)
+        square = cross.square().sum() / (n * (my_size * its_size))
+        cosine = square.sqrt()
+        for h, g in pairs:
+            chance[h, g] = cosine
 
 
 def _by_prompt(
@@ -445,9 +468,11 @@ def _by_prompt(
     weights: Float[Tensor, " token"],
 ) -> Float[Tensor, "head head prompt"]:
     """<o~_h, o~_g> of each prompt, a mean over tokens, each of which counts with its weight."""
-    said = torch.einsum("bthe,hed->bthd", (z - z.mean(0)) * varies[:, None], write)
+    centred = (z - z.mean(0)) * varies[:, None]
+    said = torch.einsum("bthe,hed->bthd", centred, write)
     each = said @ said.transpose(2, 3)
-    return (each * weights[:, None, None]).mean(1).permute(1, 2, 0)
+    mean = (each * weights[:, None, None]).mean(1)
+    return mean.permute(1, 2, 0)
 
 
 def _output_subspaces(
@@ -461,4 +486,8 @@ def _output_subspaces(
     # Its squared singular values are the variances of the output along its right singular vectors.
     root = values.clamp(min=0).sqrt()[..., None] * vectors.transpose(1, 2)
     _, s, vh = torch.linalg.svd(root @ write, full_matrices=False)
-    return [v[: maps.n_leading(values, share)].T for values, v in zip(s, vh, strict=True)]
+    bases = []
+    for sizes, directions in zip(s, vh, strict=True):
+        k = maps.n_leading(sizes, share)
+        bases.append(directions[:k].T)
+    return bases

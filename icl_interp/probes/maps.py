@@ -1,5 +1,6 @@
 """How alike the heads of a layer are as maps: their OV and QK maps, from the weights alone."""
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -32,12 +33,15 @@ def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head 
     write = _maps_of(model, layer)
     raw = cfg.norm_position == "pre" and not cfg.has_final_norm
     centred = cfg.normalization_type in CENTRED and not raw
-    return write - write.mean(-1, keepdim=True) if centred else write
+    if not centred:
+        return write
+    return write - write.mean(-1, keepdim=True)
 
 
 def _maps_of(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
     """What a layer's heads write by, with `residual_scale` in it."""
-    return model.blocks[layer].attn.writing[0].detach().double()
+    writing = model.blocks[layer].attn.writing[0]
+    return writing.detach().double()
 
 
 def read_as(
@@ -45,7 +49,8 @@ def read_as(
 ) -> Float[Tensor, "head d_head d_model"]:
     """W_O of a layer's heads in float64, in coordinates with the inner product of `reading`."""
     write = _maps_of(model, layer)
-    return write @ reading.factors[layer].to(write)
+    factor = reading.factors[layer].to(write)
+    return write @ factor
 
 
 def read_in(
@@ -64,13 +69,18 @@ def read_in(
     >>> torch.allclose(normalized @ folded, normalized @ raw)
     True
     """
-    weights = getattr(model.blocks[layer].attn, name).detach().double()
     cfg = model.cfg
+    block = model.blocks[layer]
+    weights = getattr(block.attn, name).detach().double()
     if not cfg.sublayers_read_normed:
         return weights
-    gain = getattr(model.blocks[layer].ln1, "w", None)
-    folded = weights if gain is None else gain.detach().double()[:, None] * weights
-    return folded - folded.mean(-2, keepdim=True) if cfg.normalization_type in CENTRED else folded
+    gain = getattr(block.ln1, "w", None)
+    if gain is not None:
+        gain = gain.detach().double()
+        weights = gain[:, None] * weights
+    if cfg.normalization_type not in CENTRED:
+        return weights
+    return weights - weights.mean(-2, keepdim=True)
 
 
 def frobenius_cosines(
@@ -89,9 +99,12 @@ def frobenius_cosines(
     tensor([[1., 0.],
             [0., 1.]], dtype=torch.float64)
     """
-    left, right = left.detach().double(), right.detach().double()
-    inner = torch.einsum("hde,gdf->hgef", left, left) * torch.einsum("hed,gfd->hgef", right, right)
-    return cosines_of(inner.sum((-2, -1)))
+    left = left.detach().double()
+    right = right.detach().double()
+    of_left = torch.einsum("hde,gdf->hgef", left, left)
+    of_right = torch.einsum("hed,gfd->hgef", right, right)
+    inner = (of_left * of_right).sum((-2, -1))
+    return cosines_of(inner)
 
 
 def principal_angles(
@@ -108,13 +121,16 @@ def principal_angles(
     >>> principal_angles(torch.eye(3)[:, :2], torch.eye(3)[:, 1:])
     tensor([0.0000, 1.5708], dtype=torch.float64)
     """
+    # The larger subspace is `a`: sines are of what the smaller one has outside it.
     if a.shape[1] < b.shape[1]:
         a, b = b, a
-    a, b = a.double(), b.double()
+    a = a.double()
+    b = b.double()
     inner = a.T @ b
+    outside = b - a @ inner
     cosines = torch.linalg.svdvals(inner)
-    sines = torch.linalg.svdvals(b - a @ inner).flip(0)[: len(cosines)]
-    return torch.atan2(sines, cosines)
+    sines = torch.linalg.svdvals(outside).flip(0)
+    return torch.atan2(sines[: len(cosines)], cosines)
 
 
 def map_orthogonality(
@@ -152,44 +168,51 @@ def map_orthogonality(
     True
     """
     model = with_weights(model, "probes.map_orthogonality")
-    if reason := refusal(model):
+    reason = refusal(model)
+    if reason:
         raise InputError(reason)
     cosines: dict[str, list[Tensor]] = {"ov_cosine": [], "qk_cosine": []}
-    names = (
-        ("ov_read_angles", "ov_write_angles", "qk_query_angles", "qk_key_angles") if angles else ()
-    )
-    between: dict[str, list[Tensor]] = {name: [] for name in names}
+    between: dict[str, list[Tensor]] = {}
     for layer in range(model.cfg.n_layers):
-        query, key, value = (read_in(model, layer, name) for name in ("W_Q", "W_K", "W_V"))
+        query = read_in(model, layer, "W_Q")
+        key = read_in(model, layer, "W_K").transpose(1, 2)
+        value = read_in(model, layer, "W_V")
         write = written(model, layer) if reading is None else read_as(model, layer, reading)
-        for kind, left, right in (("ov", value, write), ("qk", query, key.transpose(1, 2))):
-            cosines[f"{kind}_cosine"].append(frobenius_cosines(left, right))
-            subspaces = _map_subspaces(left, right, share) if angles else ()
-            of_kind = [name for name in names if name.startswith(kind)]
-            for name, bases in zip(of_kind, subspaces, strict=True):
-                between[name].append(all_angles(bases, model.cfg.head_width))
-    axes, note = axes_of(model), note_on(share)
+        cosines["ov_cosine"].append(frobenius_cosines(value, write))
+        cosines["qk_cosine"].append(frobenius_cosines(query, key))
+        if not angles:
+            continue
+        # Each map has two subspaces: what heads read from and what they write to.
+        read, written_to = _map_subspaces(value, write, share)
+        of_query, of_key = _map_subspaces(query, key, share)
+        subspaces = {
+            "ov_read_angles": read,
+            "ov_write_angles": written_to,
+            "qk_query_angles": of_query,
+            "qk_key_angles": of_key,
+        }
+        for name, bases in subspaces.items():
+            of_layer = all_angles(bases, model.cfg.head_width)
+            between.setdefault(name, []).append(of_layer)
+    axes = axes_of(model)
     wide = {**axes, "angle": numbers(model.cfg.head_width)}
-    return {
-        **make_arrays({name: torch.stack(v).cpu().numpy() for name, v in cosines.items()}, axes),
-        **make_arrays(
-            {name: torch.stack(v).cpu().numpy() for name, v in between.items()},
-            wide,
-            dict.fromkeys(between, "rad"),
-            note,
-        ),
-    }
+    units = dict.fromkeys(between, "rad")
+    results = make_arrays(_stacked(cosines), axes)
+    return results | make_arrays(_stacked(between), wide, units, note_on(share))
+
+
+def _stacked(of_layers: dict[str, list[Tensor]]) -> dict[str, np.ndarray]:
+    """Quantities of all layers, each as one array (layer, ...)."""
+    return {name: torch.stack(layers).cpu().numpy() for name, layers in of_layers.items()}
 
 
 def refusal(model: HookedTransformer) -> str | None:
     """Why there are no two heads to compare."""
     if model.cfg.mlp_only:
         return "this model has no attention heads"
-    return (
-        "this model has one head a layer, and nothing to compare it with"
-        if model.cfg.n_heads < 2
-        else None
-    )
+    if model.cfg.n_heads < 2:
+        return "this model has one head a layer, and nothing to compare it with"
+    return None
 
 
 def cosines_of(inner: Float[Tensor, "head head"]) -> Float[Tensor, "head head"]:
@@ -206,9 +229,15 @@ def _map_subspaces(left: Tensor, right: Tensor, share: float) -> tuple[Bases, Ba
     q_in, r_in = torch.linalg.qr(left.detach().double())
     q_out, r_out = torch.linalg.qr(right.detach().double().transpose(1, 2))
     u, s, vh = torch.linalg.svd(r_in @ r_out.transpose(1, 2), full_matrices=False)
-    kept = [n_leading(values, share) for values in s]
-    inputs = [basis[:, :k] for basis, k in zip(q_in @ u, kept, strict=True)]
-    return inputs, [basis[:, :k] for basis, k in zip(q_out @ vh.transpose(1, 2), kept, strict=True)]
+    read = q_in @ u
+    written_to = q_out @ vh.transpose(1, 2)
+    inputs = []
+    outputs = []
+    for head, values in enumerate(s):
+        k = n_leading(values, share)
+        inputs.append(read[head, :, :k])
+        outputs.append(written_to[head, :, :k])
+    return inputs, outputs
 
 
 def n_leading(singular_values: Float[Tensor, " k"], share: float) -> int:
@@ -219,18 +248,23 @@ def n_leading(singular_values: Float[Tensor, " k"], share: float) -> int:
     squares = singular_values.square()
     total = squares.cumsum(0)
     # What rounding leaves of a zero direction is none of the map's, also for a share of 1.
-    real = squares > squares[0] * (len(squares) * torch.finfo(squares.dtype).eps) ** 2
-    return int(min((total < share * total[-1]).sum() + 1, real.sum()))
+    rounding = len(squares) * torch.finfo(squares.dtype).eps
+    n_real = (squares > squares[0] * rounding**2).sum()
+    n_needed = (total < share * total[-1]).sum() + 1
+    return int(min(n_needed, n_real))
 
 
 def all_angles(bases: Bases, n_angles: int) -> Float[Tensor, "head head angle"]:
     """Principal angles of every pair, filled up with NaN."""
     n = len(bases)
-    angles = torch.full((n, n, n_angles), torch.nan, dtype=torch.float64, device=bases[0].device)
+    shape = (n, n, n_angles)
+    angles = torch.full(shape, torch.nan, dtype=torch.float64, device=bases[0].device)
     for h in range(n):
         for g in range(h, n):
             between = principal_angles(bases[h], bases[g])
-            angles[h, g, : len(between)] = angles[g, h, : len(between)] = between
+            k = len(between)
+            angles[h, g, :k] = between
+            angles[g, h, :k] = between
     return angles
 
 
@@ -242,7 +276,8 @@ def numbers(n: int) -> tuple[int, ...]:
 def axes_of(model: HookedTransformer) -> dict[str, tuple[int, ...]]:
     """The axes of every result: a head beside every other of its layer."""
     heads = tuple(range(model.cfg.n_heads))
-    return {"layer": tuple(range(model.cfg.n_layers)), "head": heads, "other": heads}
+    layers = tuple(range(model.cfg.n_layers))
+    return {"layer": layers, "head": heads, "other": heads}
 
 
 def note_on(share: float) -> str:

@@ -1,6 +1,7 @@
 """The attention pattern: its mean over prompts and its variation, for every head."""
 
 from functools import partial
+from operator import itemgetter
 from typing import ClassVar
 
 import torch
@@ -58,18 +59,25 @@ class AttentionPattern(Probe):
 
     def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """The pattern of every layer."""
-        rows = [(place, kind) for kind, places in positions.items() for place in places]
-        rows = sorted(rows, key=lambda row: row[0])[-1 if self.last else 0 :]
-        self._places = [place for place, _ in rows]
-        # Alternative last tokens stand at one place of the prompt: what tells them apart is their
-        # kind.
-        self._names = [kind if isinstance(kind, float) else place for place, kind in rows]
+        rows = []
+        for kind, places in positions.items():
+            for place in places:
+                # Alternative last tokens stand at one place of the prompt: what tells them apart
+                # is their kind, a number.
+                name = kind if isinstance(kind, float) else place
+                rows.append((place, name))
+        rows.sort(key=itemgetter(0))
+        if self.last:
+            rows = rows[-1:]
+        self._places = list(map(itemgetter(0), rows))
+        self._names = list(map(itemgetter(1), rows))
         self._heads = range(model.cfg.n_heads)
-        self._seen = [Moments() for _ in range(model.cfg.n_layers)]
-        return [
-            (f"blocks.{i}.attn.hook_pattern", partial(self._read, i))
-            for i in range(model.cfg.n_layers)
-        ]
+        self._seen: list[Moments] = []
+        hooks: list[Hook] = []
+        for layer in range(model.cfg.n_layers):
+            self._seen.append(Moments())
+            hooks.append((f"blocks.{layer}.attn.hook_pattern", partial(self._read, layer)))
+        return hooks
 
     def _read(
         self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
@@ -78,14 +86,14 @@ class AttentionPattern(Probe):
 
     def results(self) -> dict[str, Result]:
         """The mean weights and their deviations."""
-        moments = torch.stack([seen.result for seen in self._seen]).cpu().numpy()
+        of_layers = torch.stack([seen.result for seen in self._seen])
+        moments = of_layers.cpu().numpy()
         axes = {
             "layer": range(len(self._seen)),
             "head": self._heads,
             "query": self._names,
             "key": range(moments.shape[-2]),
         }
-        return {
-            "weight": make_array(moments[..., 0], axes, "", "mean over prompts"),
-            "std": make_array(moments[..., 1], axes, "", "standard deviation over prompts"),
-        }
+        mean = make_array(moments[..., 0], axes, "", "mean over prompts")
+        std = make_array(moments[..., 1], axes, "", "standard deviation over prompts")
+        return {"weight": mean, "std": std}

@@ -83,7 +83,8 @@ class Reading:
                 "what is read of attention needs a model with attention and at least one prompt, "
                 f"but got {len(tokens)} prompts and mlp_only={model.cfg.mlp_only}"
             )
-        cfg, tokens = model.cfg, tokens.to(model.numbers)
+        cfg = model.cfg
+        tokens = tokens.to(model.numbers)
         n_prompts, n_tokens, _ = tokens.shape
         names = hooks_of("attn_out", model)
         written = _covariances(model, tokens, names)
@@ -95,8 +96,9 @@ class Reading:
         signs = 2 * torch.randint(2, (N_DRAWS, n_prompts, n_read), generator=draw) - 1
         for rows in chunks(model, n_prompts, n_tokens):
             added: dict[str, Tensor] = {}
+            follow = _followed(added)
             with torch.enable_grad():
-                with model.hooks(fwd_hooks=[(name, _followed(added)) for name in names]):
+                with model.hooks(fwd_hooks=[(name, follow) for name in names]):
                     out = model(tokens[rows])
                 out = out if read is None else out[:, list(read)]
                 places = [added[name] for name in names]
@@ -128,8 +130,15 @@ def _covariances(
     model: HookedModel, tokens: Float[Tensor, "batch token d_in"], names: list[str]
 ) -> list[Float[Tensor, "d_model d_model"]]:
     """The covariance of what each layer adds, about its mean at each token."""
-    grams = {name: Gram() for name in names}
-    hooks = [(name, lambda t, hook: grams[str(hook.name)].update(t)) for name in names]
+    grams: dict[str, Gram] = {}
+
+    def read(t: Tensor, hook: HookPoint) -> None:
+        grams[str(hook.name)].update(t)
+
+    hooks = []
+    for name in names:
+        grams[name] = Gram()
+        hooks.append((name, read))
     with torch.no_grad():
         for rows in chunks(model, len(tokens), tokens.shape[1]):
             with model.hooks(fwd_hooks=hooks):

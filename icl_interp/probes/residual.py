@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,10 +26,10 @@ def depths(model: HookedModel) -> list[str]:
     >>> depths(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8)))
     ['blocks.0.hook_resid_pre', 'blocks.0.hook_resid_post']
     """
-    return [
-        "blocks.0.hook_resid_pre",
-        *(f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers)),
-    ]
+    names = ["blocks.0.hook_resid_pre"]
+    for layer in range(model.cfg.n_layers):
+        names.append(f"blocks.{layer}.hook_resid_post")
+    return names
 
 
 def normed(
@@ -105,19 +106,27 @@ class LogitLens(Probe):
 
     def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
-        names = depths(model)
-        self._model, self._positions = model, positions
-        self._kept = [ByKind(positions, self.per_prompt) for _ in names]
-        return [(name, partial(self._read, depth)) for depth, name in enumerate(names)]
+        self._model = model
+        self._positions = positions
+        self._kept: list[ByKind] = []
+        hooks: list[Hook] = []
+        for depth, name in enumerate(depths(model)):
+            self._kept.append(ByKind(positions, self.per_prompt))
+            hooks.append((name, partial(self._read, depth)))
+        return hooks
 
     def _read(self, depth: int, stream: Float[Tensor, "batch token d_model"], hook: object) -> None:
         self._kept[depth].update(logit_lens(self._model, stream))
 
     def results(self) -> dict[str, Result]:
         """The predictions."""
-        values = torch.stack([kept.result for kept in self._kept]).cpu().numpy()
-        axes = {"depth": tuple(range(len(self._kept))), "position": tuple(self._positions)}
-        axes |= {"target": tuple(range(values.shape[2])), **self._kept[0].axis()}
+        values = _of_depths(self._kept)
+        axes = {
+            "depth": range(len(self._kept)),
+            "position": tuple(self._positions),
+            "target": range(values.shape[2]),
+            **self._kept[0].axis(),
+        }
         return {"prediction": make_array(values, axes, "y", "depth counts the blocks passed")}
 
 
@@ -154,51 +163,53 @@ class ResidualStream(Probe):
 
     def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
-        names = depths(model)
         self._positions = positions
-        self._norms = [ByKind(positions) for _ in names]
-        self._vectors = [{kind: Gram() for kind in positions} for _ in names]
-        return [(name, partial(self._read, depth)) for depth, name in enumerate(names)]
+        self._norms: list[ByKind] = []
+        self._vectors: list[dict[Any, Gram]] = []
+        hooks: list[Hook] = []
+        for depth, name in enumerate(depths(model)):
+            self._norms.append(ByKind(positions))
+            self._vectors.append({kind: Gram() for kind in positions})
+            hooks.append((name, partial(self._read, depth)))
+        return hooks
 
     def _read(self, depth: int, stream: Float[Tensor, "batch token d_model"], hook: object) -> None:
         # In float64: a norm squares, and 1e20 is within float32.
-        self._norms[depth].update(torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64))
+        norms = torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64)
+        self._norms[depth].update(norms)
         for kind, places in self._positions.items():
-            self._vectors[depth][kind].update(at_places(stream, places).flatten(0, 1))
+            vectors = at_places(stream, places).flatten(0, 1)
+            self._vectors[depth][kind].update(vectors)
 
     def results(self) -> dict[str, Result]:
         """The five results."""
-        grams = self._vectors
-        axes = {"depth": tuple(range(len(grams))), "position": tuple(self._positions)}
-        mean = _over(grams, lambda gram: gram.mean)
+        norms = _of_depths(self._norms)
+        mean = self._over(attrgetter("mean"))
+        spectrum = self._over(attrgetter("spectrum"))
+        ratio = self._over(attrgetter("participation_ratio"))
+        width = mean.shape[-1]
+        # Each result has these axes first.
+        axes = {"depth": range(len(self._vectors)), "position": tuple(self._positions)}
+        of_norms = axes | self._norms[0].axis()
+        of_vectors = axes | {"d_model": range(width)}
+        of_spectrum = axes | {"component": range(1, width + 1)}
         note = "depth counts the blocks passed; the positions of a kind are pooled"
         return {
-            "norm": make_array(
-                torch.stack([norms.result for norms in self._norms]).cpu().numpy(),
-                {**axes, **self._norms[0].axis()},
-                "stream",
-                note,
-            ),
-            "mean": make_array(
-                mean, {**axes, "d_model": tuple(range(mean.shape[-1]))}, "stream", note
-            ),
+            "norm": make_array(norms, of_norms, "stream", note),
+            "mean": make_array(mean, of_vectors, "stream", note),
             "mean_norm": make_array(np.linalg.norm(mean, axis=-1), axes, "stream", note),
-            "spectrum": make_curve(
-                _over(grams, lambda gram: gram.spectrum),
-                {**axes, "component": tuple(range(1, mean.shape[-1] + 1))},
-                "stream squared",
-                note,
-            ),
-            "participation_ratio": make_array(
-                _over(grams, lambda gram: gram.participation_ratio), axes, "directions", note
-            ),
+            "spectrum": make_curve(spectrum, of_spectrum, "stream squared", note),
+            "participation_ratio": make_array(ratio, axes, "directions", note),
         }
 
+    def _over(self, quantity: Callable[[Gram], Tensor]) -> np.ndarray:
+        """A quantity of the vectors of every depth and kind, (depth, position, ...)."""
+        rows = []
+        for kinds in self._vectors:
+            rows.append(torch.stack(list(map(quantity, kinds.values()))))
+        return torch.stack(rows).cpu().numpy()
 
-def _over(states: list[dict[Any, Any]], quantity: Callable[[Any], Tensor]) -> np.ndarray:
-    """A quantity of every state as one array (depth, position, ...)."""
-    return (
-        torch.stack([torch.stack([quantity(s) for s in kinds.values()]) for kinds in states])
-        .cpu()
-        .numpy()
-    )
+
+def _of_depths(kept: list[ByKind]) -> np.ndarray:
+    """The statistics of every depth as one array (depth, position, ...)."""
+    return torch.stack([one.result for one in kept]).cpu().numpy()

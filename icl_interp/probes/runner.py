@@ -126,6 +126,7 @@ def probe(
             "probes must be a list or tuple with at least one probe, for example "
             "(ResidualStream(),)"
         )
+    # Results are told apart by the probe's name.
     names = [p.name for p in probes if isinstance(p, Probe)]
     for name in names:
         if names.count(name) > 1:
@@ -144,7 +145,11 @@ def probe(
         )
     else:
         _read(model, prompts, probes, encoding, batch_size)
-    return {f"{p.name}.{name}": result for p in probes for name, result in p.results().items()}
+    found: dict[str, Result] = {}
+    for one in probes:
+        for name, result in one.results().items():
+            found[f"{one.name}.{name}"] = result
+    return found
 
 
 def default_probes(model: HookedModel) -> list[Probe]:
@@ -164,7 +169,8 @@ def _applies(probe: Probe, model: HookedModel) -> bool:
     if why_not(probe, model):
         return False
     try:  # of an adapted module some hook points are named, and others not
-        model.check_hooks([name for name, _ in probe.hooks(model, {"query": [0]})])
+        hooks = probe.hooks(model, {"query": [0]})
+        model.check_hooks([name for name, _ in hooks])
     except InputError:
         return False
     return True
@@ -213,12 +219,13 @@ def _sweep(
             f"there is nothing to probe: {len(prompts)} prompts and {len(queries)} queries"
         )
     try:
-        xs = [float(x) for x in queries]
+        xs = list(map(float, queries))
     except (TypeError, ValueError):
         raise InputError(
             "queries must be numbers (the last input's first coordinate; the others are 0), but "
             f"got {shown(queries)}; other inputs go into the prompts themselves"
         ) from None
+    # Each query is the name of its results, so no two may be alike.
     for x in xs:
         if not math.isfinite(x):
             raise InputError(f"queries must be finite, but got {x}")
@@ -228,8 +235,5 @@ def _sweep(
             )
     encoding = encoding or encodings.infer_from(prompts, model.cfg.d_in)
     at = places(xs, prompts.xs.shape[-1])
-    run(
-        model,
-        encoding,
-        [Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))],
-    )
+    sweep = Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))
+    run(model, encoding, [sweep])

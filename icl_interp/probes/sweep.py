@@ -27,9 +27,11 @@ from icl_interp.reductions import Rows
 
 # Prompts at once: a pass over a few queries of each should have some work to do, so of small models
 # more.
-FEWEST, WORK = 32, 2**24  # WORK: multiplications of a pass over one query of each
+FEWEST = 32
+WORK = 2**24  # multiplications of a pass over one query of each
 Tick = Callable[[int], object]  # told of every prompt that is done
 P = TypeVar("P", bound=Probe)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +112,9 @@ def places(xs: Sequence[float] | Any, dim: int) -> Float[Tensor, "point dim"]:
     >>> places([1.0, 2.0], 2).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
     """
+    along = torch.as_tensor(xs, dtype=torch.float64)
     queries = torch.zeros(len(xs), dim, dtype=torch.float64)
-    queries[:, 0] = torch.as_tensor(xs, dtype=torch.float64)
+    queries[:, 0] = along
     return queries
 
 
@@ -153,32 +156,45 @@ def run(
     (torch.Size([4, 2, 1]), array([9., 9.]))
     """
     answers = [Rows() for _ in sweeps]
-    hooks = [
-        started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps
-    ]
+    hooks = []
+    for sweep in sweeps:
+        positions = {label: [i] for i, label in enumerate(sweep.labels)}
+        hooks.append(started(model, sweep.probes, positions))
+
+    def read_together(i: int) -> Any:
+        return sweeps[i].n_points, _ids(sweeps[i].query)
+
     reader = reader or model
     with torch.no_grad(), fast(), model.fixed_weights(), reader.fixed_weights():
-        for one in _by_context(sweeps):
-            passes = [
-                _Pass(
-                    [sweeps[i] for i in group],
-                    [hooks[i] for i in group],
-                    [answers[i] for i in group],
-                )
-                for group in _grouped(one, lambda i: (sweeps[i].n_points, _ids(sweeps[i].query)))
-            ]
-            _run_together(model, reader, encoding, sweeps[one[0]], passes, tick)
+        for over_context in _by_context(sweeps):
+            passes = []
+            for group in _grouped(over_context, read_together):
+                one = _Pass(_chosen(sweeps, group), _chosen(hooks, group), _chosen(answers, group))
+                passes.append(one)
+            _run_together(model, reader, encoding, sweeps[over_context[0]], passes, tick)
     return [rows.all for rows in answers]
+
+
+def _chosen(things: Sequence[T], places: Iterable[int]) -> list[T]:
+    return [things[i] for i in places]
 
 
 def n_read(sweeps: Sequence[Sweep]) -> int:
     """Contexts that `run` reads for these sweeps: what its ticks add up to."""
-    return sum(len(sweeps[one[0]].prompts) for one in _by_context(sweeps))
+    n = 0
+    for group in _by_context(sweeps):
+        first = sweeps[group[0]]
+        n += len(first.prompts)
+    return n
 
 
 def _by_context(sweeps: Sequence[Sweep]) -> list[list[int]]:
     """Which sweeps are over the same prompts under the same interventions on them."""
-    return _grouped(range(len(sweeps)), lambda i: (id(sweeps[i].prompts), _ids(sweeps[i].context)))
+
+    def context(i: int) -> Any:
+        return id(sweeps[i].prompts), _ids(sweeps[i].context)
+
+    return _grouped(range(len(sweeps)), context)
 
 
 def _run_together(
@@ -193,15 +209,19 @@ def _run_together(
 
     The context is read once, chunk by chunk.
     """
-    prompts, context = shared.prompts, shared.context
-    most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
+    prompts = shared.prompts
+    context = shared.context
+    most = encoding.n_tokens(prompts.n_points)
+    for one in passes:
+        most = max(most, one.n_columns)
     reading = _Reading(model, reader, encoding, context)
     fewest = max(FEWEST, min(MOST_AT_ONCE, WORK // model.cfg.n_params))
     for rows in chunks(model, len(prompts), most, fewest=fewest):
         known: dict[int, list[KeysValues]] = {}
         intact: dict[Any, _Streams] = {}
         for one in passes:
-            memory = reading.memory(prompts[rows], one.n_points or prompts.n_points, known)
+            n_points = one.n_points or prompts.n_points
+            memory = reading.memory(prompts[rows], n_points, known)
             one.run(model, encoding, prompts, memory, rows, context, intact)
             del memory  # that of the next chunk is to stand where it stood
         if tick:
@@ -212,7 +232,8 @@ class _Streams:
     """Queries' streams before each block, without interventions, computed when first needed."""
 
     def __init__(self, streams: Iterator[Tensor]) -> None:
-        self._rest, self._known = streams, list[Tensor]()
+        self._rest = streams
+        self._known: list[Tensor] = []
 
     def before(self, block: int) -> Tensor:
         while len(self._known) <= block:
@@ -235,7 +256,10 @@ class _Reading:
         encoding: Encoding,
         context: Sequence[Intervention],
     ) -> None:
-        self._model, self._reader, self._encoding, self._context = model, reader, encoding, context
+        self._model = model
+        self._reader = reader
+        self._encoding = encoding
+        self._context = context
         self._room: dict[int, list[KeysValues]] = {}
 
     def memory(
@@ -247,7 +271,8 @@ class _Reading:
 
         `known` keeps what was remembered of these prompts, by their points.
         """
-        cfg, n_tokens = self._reader.cfg, self._encoding.n_tokens
+        cfg = self._reader.cfg
+        n_tokens = self._encoding.n_tokens
         whole = prompts.n_points if cfg.attention_dir == "causal" else n_points
         if not cfg.query_is_unseen or n_tokens(whole) < 2:
             return None
@@ -255,19 +280,24 @@ class _Reading:
             known[whole] = self._remembered(prompts.first(whole))
         # No token of a causal context sees those after it, so a shorter context is the start of
         # this one.
-        return [m.first(n_tokens(n_points) - 1) for m in known[whole]]
+        n_seen = n_tokens(n_points) - 1
+        return [of_layer.first(n_seen) for of_layer in known[whole]]
 
     def _remembered(self, prompts: Prompts) -> list[KeysValues]:
         found = self._read(self._reader, prompts)
         if self._reader is self._model:
             return found
-        if not all(m.is_finite for m in found):  # too large for the reader's precision
+        if not all(of_layer.is_finite for of_layer in found):
+            # They are too large for the reader's precision.
             return self._read(self._model, prompts)
-        if prompts.n_points not in self._room:
-            self._room[prompts.n_points] = [m.like(self._model.numbers) for m in found]
-        return [
-            m.copied_to(room) for m, room in zip(found, self._room[prompts.n_points], strict=True)
-        ]
+        room = self._room.get(prompts.n_points)
+        if room is None:
+            room = [of_layer.like(self._model.numbers) for of_layer in found]
+            self._room[prompts.n_points] = room
+        copied = []
+        for of_layer, place in zip(found, room, strict=True):
+            copied.append(of_layer.copied_to(place))
+        return copied
 
     def _read(self, model: HookedModel, prompts: Prompts) -> list[KeysValues]:
         tokens = self._encoding.encode(prompts).to(model.numbers)
@@ -284,52 +314,55 @@ class _Pass:
     def __init__(
         self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[Rows]
     ) -> None:
-        self.n_points, self.answers = sweeps[0].n_points, answers
+        self.n_points = sweeps[0].n_points
+        self.answers = answers
         self.query = tuple(one.at_query() for one in sweeps[0].query)
+        # The column of each query. Places of each prompt's own several sweeps may share as one
+        # tensor: they are then read once.
         shared: dict[tuple[float, ...], int] = {}
+        own: dict[int, Tensor] = {}
         for sweep in sweeps:
-            for place in sweep.queries.tolist() if sweep.queries.ndim == 2 else ():
+            if sweep.queries.ndim == 3:
+                own[id(sweep.queries)] = sweep.queries
+                continue
+            for place in sweep.queries.tolist():
                 shared.setdefault(tuple(place), len(shared))
-        # Places of each prompt's own, which several sweeps may share as one tensor: they are then
-        # read once.
-        each = {id(sweep.queries): sweep.queries for sweep in sweeps if sweep.queries.ndim == 3}
-        self.own = list(each.values())
         self.shared = torch.tensor(list(shared), dtype=torch.float64)
-        self.same = (
-            self.n_points,
-            tuple(shared),
-            tuple(map(id, self.own)),
-        )  # equal for passes over the same queries
+        self.own = list(own.values())
+        # Equal for passes over the same queries.
+        self.same = (self.n_points, tuple(shared), tuple(own))
         self.n_columns = len(shared)
         own_columns: dict[int, list[int]] = {}
-        for key, queries in each.items():
-            n = queries.shape[1]
-            own_columns[key] = list(range(self.n_columns, self.n_columns + n))
-            self.n_columns += n
+        for key, queries in own.items():
+            first = self.n_columns
+            self.n_columns += queries.shape[1]
+            own_columns[key] = list(range(first, self.n_columns))
         self.columns: list[list[int]] = []
-        for sweep in sweeps:
-            if sweep.queries.ndim == 2:
-                self.columns.append([shared[tuple(place)] for place in sweep.queries.tolist()])
+        self.hooks: list[Hook] = []
+        for sweep, listeners in zip(sweeps, hooks, strict=True):
+            if sweep.queries.ndim == 3:
+                columns = own_columns[id(sweep.queries)]
             else:
-                self.columns.append(own_columns[id(sweep.queries)])
-        self.hooks = [
-            (name, self._part(name, function, columns))
-            for columns, listeners in zip(self.columns, hooks, strict=True)
-            for name, function in listeners
-        ]
+                columns = [shared[tuple(place)] for place in sweep.queries.tolist()]
+            self.columns.append(columns)
+            for name, function in listeners:
+                self.hooks.append((name, self._part(name, function, columns)))
 
     def _part(
         self, name: str, function: Callable[..., Any], columns: list[int]
     ) -> Callable[..., None]:
         """A listener that sees the columns of its own sweep only."""
         everything = columns == list(range(self.n_columns))
-        axis, places = token_axis(name), torch.tensor(columns)
+        axis = token_axis(name)
+        places = torch.tensor(columns)
 
         @only_reads
         def read(t: Tensor, hook: object) -> None:
             if is_reading():  # what a probe runs of the model has not these columns
                 return
-            function(t if everything else t.index_select(axis, places.to(t.device)), hook=hook)
+            if not everything:
+                t = t.index_select(axis, places.to(t.device))
+            function(t, hook=hook)
 
         return read
 
@@ -350,23 +383,27 @@ class _Pass:
         """
         n_points = self.n_points or prompts.n_points
         position = encoding.n_tokens(n_points) - 1
-        own = [queries[rows] for queries in self.own]
-        shared = [self.shared.expand(rows.stop - rows.start, -1, -1)] if len(self.shared) else []
-        asked = torch.cat([*shared, *own], 1)
-        queries = encoding.queries_after(prompts[rows].first(n_points), asked).to(model.numbers)
+        asked = [queries[rows] for queries in self.own]
+        if len(self.shared):
+            n_rows = rows.stop - rows.start
+            asked.insert(0, self.shared.expand(n_rows, -1, -1))
+        contexts = prompts[rows].first(n_points)
+        queries = encoding.queries_after(contexts, torch.cat(asked, 1)).to(model.numbers)
         if memory is not None:
             # A listener may want what comes before that block.
             block = first_block(model, self.query) if self.query and not self.hooks else 0
-            if block > 0 and self.same not in intact:
-                intact[self.same] = _Streams(model.streams_after(memory, queries, position))
-            stream = intact[self.same].before(block) if block > 0 else None
+            stream = None
+            if block > 0:
+                if self.same not in intact:
+                    intact[self.same] = _Streams(model.streams_after(memory, queries, position))
+                stream = intact[self.same].before(block)
             with intervene(model, *self.query), model.hooks(fwd_hooks=self.hooks):
                 if stream is None:
                     out = model.after(memory, queries, position)
                 else:
                     out = model.resume_after(memory, stream, block)
         else:
-            tokens = encoding.encode(prompts[rows].first(n_points)).to(model.numbers)
+            tokens = encoding.encode(contexts).to(model.numbers)
             out = _whole_prompts(model, tokens, queries, context, self.query, self.hooks)
         for columns, answer in zip(self.columns, self.answers, strict=True):
             answer.append(out[:, columns].cpu())
@@ -382,8 +419,9 @@ def _whole_prompts(
 ) -> Tensor:
     """Run a whole prompt for every query; hooks see the activations at the queries side by side."""
     n = tokens.shape[1]
-    edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
-    seen: list[list[Tensor]] = [[] for _ in hooks]
+    earlier = tuple(range(n - 1))
+    edits = [At(earlier, one) for one in context]
+    edits += [At((n - 1,), one) for one in query]
 
     def gather(name: str, parts: list[Tensor]) -> Callable[..., None]:
         @only_reads
@@ -392,12 +430,18 @@ def _whole_prompts(
 
         return keep
 
-    gathering = [(name, gather(name, parts)) for (name, _), parts in zip(hooks, seen, strict=True)]
+    seen: list[list[Tensor]] = []
+    gathering: list[Hook] = []
+    for name, _ in hooks:
+        parts: list[Tensor] = []
+        seen.append(parts)
+        gathering.append((name, gather(name, parts)))
     outs = []
     for k in range(queries.shape[1]):
         tokens = torch.cat([tokens[:, :-1], queries[:, k : k + 1]], 1)
         with intervene(model, *edits), model.hooks(fwd_hooks=gathering):
-            outs.append(model(tokens)[:, -1])
+            out = model(tokens)
+        outs.append(out[:, -1])
     # Under the interventions, for a probe that runs a part of the model itself; all tokens are
     # queries here.
     with intervene(model, *query):

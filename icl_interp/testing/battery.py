@@ -7,6 +7,7 @@ on. What came out for the bundled studies comes with the package (`results/batte
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,22 @@ WRONG = 15
 COMMAND = "icl-interp selfcheck --full --out FOLDER"
 # Trials, and the verdict that says what is at stake.
 KINDS = {"edit": "before", "ignorant": "after", "draw": "before", "beside": "before"}
-COUNTED = ("model", "claim", "trial", "verdicts", "decided", "wrong")  # columns of `counts`
+SAID = {
+    "edit": "after edits that leave what the model computes",
+    "ignorant": "on models that know nothing of the function in their prompt",
+    "draw": "on other samples, or half of one",
+    "beside": "on idle models, beside another that makes the prediction",
+}
+NUMBERS: tuple[str, ...] = ("verdicts", "decided", "wrong")
+COUNTED = ("model", "claim", "trial", *NUMBERS)  # columns of `counts`
 WIDTH = 98  # of what is printed: a terminal has 100 columns, and two are left at the margin
 STANDARD = metamorphic.Sample()
 Watch = Callable[[str], object]
 Row = dict[Any, Any]
-TRIALS, KNOWN, DRAWN = "trials", "known", "draws"  # kinds of parts: of a model or a construction
+# Kinds of parts: of a model or a construction.
+TRIALS = "trials"
+KNOWN = "known"
+DRAWN = "draws"
 Name = tuple[str, str]  # of a part: its kind, and the model or construction
 
 
@@ -76,20 +87,19 @@ class Battery:
 
         Where an older file has a claim's counts for all models, these are shown.
         """
-        numbers = ["verdicts", "decided", "wrong"]
         every = self.settings.get("claims")
         kinds = list(KINDS)
         if every is None:  # an older file, which may lack a kind of trial
             every = dict.fromkeys(self.counts["claim"])
-            kinds = [kind for kind in KINDS if kind in set(self.counts["trial"])]
+            tried = set(self.counts["trial"])
+            kinds = [kind for kind in KINDS if kind in tried]
         counted_rows = self.counts.to_dict("records")
         rows = []
         for claim in every:
-            of_claim = [row for row in counted_rows if row["claim"] == claim]
-            of_claim = [row for row in of_claim if not row["model"]] or of_claim
+            of_claim = _where(counted_rows, "claim", claim)
+            of_claim = _where(of_claim, "model", "") or of_claim
             for kind in kinds:
-                of_it = [row for row in of_claim if row["trial"] == kind]
-                sums = {name: sum(row[name] for row in of_it) for name in numbers}
+                sums = _sums(_where(of_claim, "trial", kind))
                 rows.append({"claim": claim, "trial": kind, **sums})
         return _table(rows, COUNTED[1:])
 
@@ -104,11 +114,12 @@ class Battery:
             every: all parts that the study has, as `names` gives them.
         """
         settings = {**self.settings, "claims": other.settings["claims"]}
-        # Those of the other run come last, so that the first are the oldest.
-        renewed = other.settings["made_by"]
-        made_by = settings.get("made_by", {})
-        kept_by = {name: code for name, code in made_by.items() if name not in renewed}
-        settings["made_by"] = kept_by | renewed
+        made_by = dict(settings.get("made_by", {}))
+        for part_name, code in other.settings["made_by"].items():
+            # Those of the other run come last, so that the first are the oldest.
+            made_by.pop(part_name, None)
+            made_by[part_name] = code
+        settings["made_by"] = made_by
         for name in ("models", "known", "left_out"):
             both = [*settings.get(name, ()), *other.settings[name]]
             settings[name] = list(dict.fromkeys(both))
@@ -117,35 +128,32 @@ class Battery:
             before = settings["variants"].get(kind, ())
             settings["variants"][kind] = sorted({*before, *tried})
 
+        # Counts of an older file are dropped once no trial waits to be made anew.
         models = set(other.counts["model"])
         counts = _joined(self.counts, other.counts, "model", models)
-        trials = [", ".join(part) for part in every if part[0] != DRAWN]
-        if settings["made_by"].keys() >= set(trials):
-            counts = _table([row for row in counts.to_dict("records") if row["model"]], COUNTED)
+        trials = [", ".join(one) for one in every if one[0] != DRAWN]
+        if made_by.keys() >= set(trials):
+            counts = _table(_of_models(counts), COUNTED)
+        wrong = _joined(self.wrong, other.wrong, "model", models)
         drawn = set(other.draws["construction"])
-        return Battery(
-            self.study,
-            counts,
-            _joined(self.wrong, other.wrong, "model", models),
-            _joined(self.draws, other.draws, "construction", drawn),
-            settings,
-        )
+        draws = _joined(self.draws, other.draws, "construction", drawn)
+        return Battery(self.study, counts, wrong, draws, settings)
 
     def short(self) -> list[str]:
         """What falls short, a line each; none where every verdict withstands."""
-        lines = [
-            f"{row['claim']} on {row['model']}, {row['trial']}, {row['variant']}: {row['wrong']}"
-            for row in self.wrong.to_dict("records")
-        ]
-        return lines + [
-            f"{row['claim']} on {row['construction']}: {missed}"
-            for row in self.draws.to_dict("records")
-            if (missed := falls_short(row))
-        ]
+        lines = []
+        for row in self.wrong.to_dict("records"):
+            trial = f"{row['trial']}, {row['variant']}"
+            lines.append(f"{row['claim']} on {row['model']}, {trial}: {row['wrong']}")
+        for row in self.draws.to_dict("records"):
+            missed = falls_short(row)
+            if missed:
+                lines.append(f"{row['claim']} on {row['construction']}: {missed}")
+        return lines
 
     def undecided(self, kind: str) -> list[str]:
         """Claims without any decided verdict in a kind of trial: "0 wrong" says nothing of them."""
-        rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
+        rows = _where(self.claims.to_dict("records"), "trial", kind)
         return [row["claim"] for row in rows if not row["decided"]]
 
     def summary(self) -> list[str]:
@@ -154,46 +162,36 @@ class Battery:
         Where none is wrong, they name the claims of which that says nothing.
         """
         lines = []
-        for kind, said in (
-            ("edit", "after edits that leave what the model computes"),
-            ("ignorant", "on models that know nothing of the function in their prompt"),
-            ("draw", "on other samples, or half of one"),
-            ("beside", "on idle models, beside another that makes the prediction"),
-        ):
-            rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
+        for kind, said in SAID.items():
+            rows = _where(self.claims.to_dict("records"), "trial", kind)
             if not rows:  # kept by an older version, which had no such trial
                 continue
-            counts = {
-                name: sum(row[name] for row in rows) for name in ("verdicts", "decided", "wrong")
-            }
-            line = (
-                f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong, "
-                f"{counts['decided']} decided"
-            )
+            sums = _sums(rows)
+            line = f"{sums['verdicts']} verdicts {said}: {sums['wrong']} wrong"
+            line += f", {sums['decided']} decided"
             missing = [name.partition(".")[2] for name in self.undecided(kind)]
             if kind in ("edit", "beside") and missing:
-                line += (
-                    f"; none decided for {len(missing)} of {len(rows)} claims: {', '.join(missing)}"
-                )
+                line += f"; none decided for {len(missing)} of {len(rows)} claims"
+                line += f": {', '.join(missing)}"
             lines.append(line)
-        if n_left := len(self.settings.get("left_out", ())):
+        n_left = len(self.settings.get("left_out", ()))
+        if n_left:
             lines.append(f"edits left out, because they are not exact for a model: {n_left}")
         cells = self.draws.to_dict("records")
-        short = sum(bool(falls_short(row)) for row in cells)
-        n = self.settings["draws"]
+        n_short = len(list(filter(falls_short, cells)))
+        n_draws = self.settings["draws"]
         lines.append(
             f"verdicts on constructions that are right in at least {AS_EXPECTED} of {DRAWS} draws: "
-            f"{len(cells) - short} of {len(cells)} ({n} draws each)"
+            f"{len(cells) - n_short} of {len(cells)} ({n_draws} draws each)"
         )
         # Of a battery that is made anew: trials that do not stand above yet.
-        new = [row for row in self.counts.to_dict("records") if row["model"]]
+        new = _of_models(self.counts)
         if len(new) not in (0, len(self.counts)):
-            models = {row["model"] for row in new}
-            edits = [row for row in new if row["trial"] == "edit"]
-            verdicts, wrong = (sum(row[n] for row in edits) for n in ("verdicts", "wrong"))
+            n_models = len(set(map(itemgetter("model"), new)))
+            sums = _sums(_where(new, "trial", "edit"))
             lines.append(
-                f"made anew so far: trials of {len(models)} models, with {verdicts} verdicts after "
-                f"edits ({wrong} wrong)"
+                f"made anew so far: trials of {n_models} models, with {sums['verdicts']} verdicts "
+                f"after edits ({sums['wrong']} wrong)"
             )
         return lines
 
@@ -208,28 +206,33 @@ class Battery:
         kept = set(self.claims["trial"])
         there = [kind for kind in KINDS if kind in kept]
         counts = {(row["claim"], row["trial"]): row for row in self.claims.to_dict("records")}
-        names = list(dict.fromkeys(self.claims["claim"]))
         # Two lines of heads: the kind of trial, and what its numbers are.
         rows = [["", *there], ["claim", *["decided, wrong"] * len(there)]]
-        for name in names:
-            found = [counts[name, kind] for kind in there]
-            cells = [f"{one['decided']} of {one['verdicts']}, {one['wrong']}" for one in found]
-            rows.append([name.partition(".")[2], *cells])
-        sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        return [
-            "  ".join([row[0].ljust(sizes[0]), *map(str.rjust, row[1:], sizes[1:])]).rstrip()
-            for row in rows
-        ]
+        for name in dict.fromkeys(self.claims["claim"]):
+            cells = [name.partition(".")[2]]
+            for kind in there:
+                sums = counts[name, kind]
+                cells.append(f"{sums['decided']} of {sums['verdicts']}, {sums['wrong']}")
+            rows.append(cells)
+        # Claims stand at the left of their column, numbers at the right of theirs.
+        sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for claim, *numbers in rows:
+            padded = map(str.rjust, numbers, sizes[1:])
+            line = "  ".join([claim.ljust(sizes[0]), *padded])
+            lines.append(line.rstrip())
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""
-        tables = {name: to_dict(getattr(self, name)) for name in ("counts", "wrong", "draws")}
         return {
             "schema": SCHEMA,
             "study": self.study,
             "command": COMMAND,
             "settings": self.settings,
-            **tables,
+            "counts": to_dict(self.counts),
+            "wrong": to_dict(self.wrong),
+            "draws": to_dict(self.draws),
             "environment": environment(),
         }
 
@@ -253,19 +256,23 @@ class Battery:
 
 def falls_short(row: dict[str, Any]) -> str:
     """What is wrong with a row of `draws`; empty where enough draws get the required verdict."""
-    n, kept, wrong = row["draws"], row["as expected"], row["wrong"]
-    if kept < AS_EXPECTED / DRAWS * n or wrong > WRONG / DRAWS * n:
-        return (
-            f"{kept} of {n} draws are {row['expected']}, {wrong} decide otherwise "
-            f"({row['other verdicts']})"
-        )
-    return ""
+    n = row["draws"]
+    kept = row["as expected"]
+    wrong = row["wrong"]
+    if kept >= AS_EXPECTED / DRAWS * n and wrong <= WRONG / DRAWS * n:
+        return ""
+    return (
+        f"{kept} of {n} draws are {row['expected']}, {wrong} decide otherwise "
+        f"({row['other verdicts']})"
+    )
 
 
 def kept(study: Study) -> Battery | None:
     """What came out for a study, where it comes with the package."""
-    path = study.folder / "results" / "battery.json" if study.folder else None
-    return Battery.read(path) if path and path.is_file() else None
+    if not study.folder:
+        return None
+    path = study.folder / "results" / "battery.json"
+    return Battery.read(path) if path.is_file() else None
 
 
 def draws(
@@ -315,7 +322,9 @@ def run(
         InputError: the folder keeps parts that other code made, or of another sample or seed.
     """
     made_by = stamp(study, done, sample, seed)
-    chosen = [one for one in names(study, seed) if only is None or one in only]
+    chosen = names(study, seed)
+    if only is not None:
+        chosen = [one for one in chosen if one in only]
     # By kind: the folder of its jobs, what each does, and with what.
     kinds = {
         TRIALS: ("trials", _try_model, {"sample": sample}),
@@ -328,44 +337,52 @@ def run(
         arguments = {"study": study.name, "name": name, "done": done, **settings}
         work.append(Job(name, part(done / "jobs" / folder, name), function, arguments))
     # Each job gives a table: its rows, by the function that made them.
-    made: dict[Any, list[Row]] = {function: [] for _, function, _ in kinds.values()}
+    made: dict[Any, list[Row]] = {_try_model: [], _try_known: [], _draw: []}
     for job, found in zip(work, results(jobs.run(work, engine, watch=watch)), strict=True):
         table = read_table(Stored(found, f"{job.folder}: "))
         made[job.work] += table.to_dict("records")
-    rows = made[_try_model] + made[_try_known]
-    left_out = sorted(
-        {(row["model"], row["variant"]) for row in rows if row["trial"] == metamorphic.LEFT_OUT}
-    )
-    tried = [row for row in rows if not excepted(row, study)]
+    tried = []
+    left_out = set()
+    for row in made[_try_model] + made[_try_known]:
+        if row["trial"] == metamorphic.LEFT_OUT:
+            left_out.add((row["model"], row["variant"]))
+        if not excepted(row, study):
+            tried.append(row)
+    variants = {}
+    for kind in KINDS:
+        of_kind = map(itemgetter("variant"), _where(tried, "trial", kind))
+        variants[kind] = sorted(set(of_kind))
     settings = {
         "claims": [claim.id for claim in study.claims],
-        "models": [name for kind, name in chosen if kind == TRIALS],
-        "variants": {
-            kind: sorted({row["variant"] for row in tried if row["trial"] == kind})
-            for kind in KINDS
-        },
-        "known": [name for kind, name in chosen if kind == KNOWN],
-        "left_out": [f"{model}: {variant}" for model, variant in left_out],
+        "models": _of_kind(chosen, TRIALS),
+        "variants": variants,
+        "known": _of_kind(chosen, KNOWN),
+        "left_out": list(map(": ".join, sorted(left_out))),
         "draws": n_draws,
         **made_by,
     }
     if only is not None:
-        settings["made_by"] = {f"{kind}, {name}": made_by["sources"] for kind, name in chosen}
-    return Battery(
-        study.name,
-        counted(tried, study.claims),
-        _table([row for row in tried if row["wrong"]], metamorphic.COLUMNS),
-        _table(made[_draw], calibration.COLUMNS),
-        settings,
-    )
+        settings["made_by"] = dict.fromkeys(map(", ".join, chosen), made_by["sources"])
+    wrong = _table(list(filter(itemgetter("wrong"), tried)), metamorphic.COLUMNS)
+    drawn = _table(made[_draw], calibration.COLUMNS)
+    return Battery(study.name, counted(tried, study.claims), wrong, drawn, settings)
 
 
 def names(study: Study, seed: int = 0) -> list[Name]:
     """All parts of a study's battery: trials of its models and of known ones, and draws."""
-    every = known_models.known(study.constructions, study.claims, seed)
-    found = [(TRIALS, name) for name in study.models]
-    found += [(KNOWN, one.construction.name) for one in every]
-    return found + [(DRAWN, one.name) for one in study.constructions]
+    found = []
+    for name in study.models:
+        found.append((TRIALS, name))
+    for one in known_models.known(study.constructions, study.claims, seed):
+        found.append((KNOWN, one.construction.name))
+    for construction in study.constructions:
+        found.append((DRAWN, construction.name))
+    return found
+
+
+def _of_kind(parts: Iterable[Name], kind: str) -> list[str]:
+    """The models or constructions of the parts of a kind."""
+    return [name for its_kind, name in parts if its_kind == kind]
 
 
 def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> dict[str, Any]:
@@ -393,11 +410,30 @@ def read_table(stored: Stored) -> DataFrame:
 def _joined(old: DataFrame, new: DataFrame, column: str, names: set[str]) -> DataFrame:
     """Rows of both tables, without the old ones of these names."""
     rows = [row for row in old.to_dict("records") if row[column] not in names]
-    return _table([*rows, *new.to_dict("records")], new.columns)
+    rows += new.to_dict("records")
+    return _table(rows, new.columns)
 
 
 def _table(rows: Sequence[Row], columns: Iterable[str]) -> DataFrame:
-    return make_table({name: [row[name] for row in rows] for name in columns})
+    return make_table({name: list(map(itemgetter(name), rows)) for name in columns})
+
+
+def _where(rows: Iterable[Row], column: str, value: str) -> list[Row]:
+    return [row for row in rows if row[column] == value]
+
+
+def _of_models(counts: DataFrame) -> list[Row]:
+    """Rows of `counts` without those of an older file, which are for all models."""
+    return [row for row in counts.to_dict("records") if row["model"]]
+
+
+def _sums(rows: Iterable[Row]) -> dict[str, int]:
+    """The numbers of some rows of `counts`, added up."""
+    sums = dict.fromkeys(NUMBERS, 0)
+    for row in rows:
+        for name in NUMBERS:
+            sums[name] += row[name]
+    return sums
 
 
 def subject(row: Row) -> str:
@@ -411,18 +447,18 @@ def excepted(row: Row, study: Study) -> bool:
     For models that know nothing: of a claim that may hold for all of a kind ("ignorance"), or for
     one ("models").
     """
-    whole = (
-        row["trial"] == "ignorant"
-        and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
-    )
-    return whole or ("models", subject(row)) in study.exceptions
+    if row["trial"] == "ignorant":
+        kind = f"{row['claim']} of {row['variant']}"
+        if ("ignorance", kind) in study.exceptions:
+            return True
+    return ("models", subject(row)) in study.exceptions
 
 
 def counted(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
     """`by_claim` of each model, without claims and trials that a model has no verdict in."""
     found = []
-    for model in dict.fromkeys(row["model"] for row in tried):
-        of_it = [row for row in tried if row["model"] == model]
+    for model in dict.fromkeys(map(itemgetter("model"), tried)):
+        of_it = _where(tried, "model", model)
         for row in by_claim(of_it, claims).to_dict("records"):
             if row["verdicts"]:
                 found.append({"model": model, **row})
@@ -436,24 +472,16 @@ def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
     """
     rows = []
     for claim in claims:
+        of_claim = _where(tried, "claim", claim.id)
         for kind, compared in KINDS.items():
-            of_it = [
-                r
-                for r in tried
-                if (r["claim"], r["trial"]) == (claim.id, kind)
-                and (r["after"] != "not_applicable" or r["wrong"])
-            ]
-            decided = sum(r[compared] in (YES, NO) for r in of_it)
-            turned = sum(bool(r["wrong"]) for r in of_it)
-            rows.append(
-                {
-                    "claim": claim.id,
-                    "trial": kind,
-                    "verdicts": len(of_it),
-                    "decided": decided,
-                    "wrong": turned,
-                }
-            )
+            sums = dict.fromkeys(NUMBERS, 0)
+            for row in _where(of_claim, "trial", kind):
+                if row["after"] == "not_applicable" and not row["wrong"]:
+                    continue
+                sums["verdicts"] += 1
+                sums["decided"] += row[compared] in (YES, NO)
+                sums["wrong"] += bool(row["wrong"])
+            rows.append({"claim": claim.id, "trial": kind, **sums})
     return table_of_rows(rows)
 
 

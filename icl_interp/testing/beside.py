@@ -54,9 +54,8 @@ def no_common_stream(idle: Config, rival: Config) -> str | None:
         return "positions act on the scores of one of them, by head and width of heads"
     if idle.embed_bound or rival.embed_bound:
         return "the bound on what a token is read in as sees both"
-    other = [
-        name for name in (*ALIKE, "d_in", "d_out") if getattr(idle, name) != getattr(rival, name)
-    ]
+    names = (*ALIKE, "d_in", "d_out")
+    other = [name for name in names if getattr(idle, name) != getattr(rival, name)]
     if not (idle.attn_only or rival.attn_only) and idle.act_fn != rival.act_fn:
         other.append("act_fn")
     if other:
@@ -74,7 +73,8 @@ def side_by_side(idle: HookedTransformer, rival: HookedTransformer) -> HookedTra
     Raises:
         InputError: no model can hold both; the message says why.
     """
-    one, other = idle.cfg, rival.cfg
+    one = idle.cfg
+    other = rival.cfg
     if reason := no_common_stream(one, other):
         raise InputError(f"these two models cannot stand in one stream: {reason}")
     positions = [cfg.positional_embedding_type for cfg in (one, other)]
@@ -108,7 +108,9 @@ def _put(
     weights: dict[str, Tensor], model: HookedTransformer, stream: int, head: int, unit: int
 ) -> None:
     """Put a model's weights into a larger one's, from these places on."""
-    cfg, own = freed(model.cfg), weights_of(model)
+    cfg = freed(model.cfg)
+    own = weights_of(model)
+    # The larger model does not scale scores, so queries take that up.
     for part in attentions(cfg):
         for name in ("W_Q", "b_Q"):
             own[part + name] *= model.blocks[0].attn.scale
@@ -117,6 +119,7 @@ def _put(
     at_unit = slice(unit, unit + cfg.mlp_width)
     within = slice(0, cfg.head_width)
     everything = slice(None)
+    # Where each weight stands in the larger one.
     places: dict[str, tuple[slice, ...]] = {
         "embed.W_E": (everything, at_stream),
         "embed.b_E": (at_stream,),
@@ -160,16 +163,14 @@ def _put_positions(weights: dict[str, Tensor], *models: HookedTransformer) -> No
 
 def no_cover(idle: HookedTransformer, rival: HookedTransformer) -> str | None:
     """Why a model cannot be covered by another one; None where it can."""
-    one, other = idle.cfg, rival.cfg
+    one = idle.cfg
+    other = rival.cfg
     if type(idle) is not HookedTransformer or type(rival) is not HookedTransformer:
         return "one of them is of a class of its own"
     if one.mlp_only or other.mlp_only:
         return "one of them has no attention"
-    differ = [
-        name
-        for name in ("d_in", "d_out", "attention_dir")
-        if getattr(one, name) != getattr(other, name)
-    ]
+    names = ("d_in", "d_out", "attention_dir")
+    differ = [name for name in names if getattr(one, name) != getattr(other, name)]
     if one.query_is_unseen and not other.query_is_unseen:
         differ.append("keys")
     if differ:
@@ -208,7 +209,8 @@ class Covered(HookedTransformer):
     def rival(self) -> HookedTransformer:
         """The model that predicts, where and in the precision in which this one is."""
         (rival,) = self._rival
-        mine, its = self.unembed.W_U, rival.unembed.W_U
+        mine = self.unembed.W_U
+        its = rival.unembed.W_U
         if (mine.dtype, mine.device) != (its.dtype, its.device):
             self._rival = (rival.to(mine),)
         return self._rival[0]
@@ -262,12 +264,12 @@ class Covered(HookedTransformer):
         constant = self.embed.b_E
         if self.cfg.positional_embedding_type == "standard":
             constant = constant + self.pos_embed.W_pos[places]
-        written = [
-            weight.reshape(-1, self.cfg.d_model)
-            for name in writers(self.cfg, embedding=False)
-            if name.startswith("blocks.") and int(name.split(".")[1]) < block
-            for weight in (self.get_parameter(name),)
-        ]
+        written = []
+        for name in writers(self.cfg, embedding=False):
+            if name.startswith("blocks.") and int(name.split(".")[1]) < block:
+                weight = self.get_parameter(name)
+                written.append(weight.reshape(-1, self.cfg.d_model))
+        # What reads the tokens' numbers, and nothing of what layers before wrote.
         known = torch.cat([self.embed.W_E, *written])
         wanted = torch.zeros(len(known), self.cfg.d_in).to(known)
         wanted[: self.cfg.d_in] = torch.eye(self.cfg.d_in).to(known)

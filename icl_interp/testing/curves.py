@@ -49,31 +49,29 @@ class Curves:
 
     def short(self) -> list[str]:
         """What falls short, a line each; empty if curves rise from contradicted to supported."""
-        return [
-            f"{name}: {missed}"
-            for name, table in self.tables.items()
-            if (missed := falls_short(table))
-        ]
+        lines = []
+        for name, table in self.tables.items():
+            missed = falls_short(table)
+            if missed:
+                lines.append(f"{name}: {missed}")
+        return lines
 
     def summary(self) -> list[str]:
         """The curves in a sentence."""
-        n = self.settings["draws"]
+        n_draws = self.settings["draws"]
         rising = len(self.tables) - len(self.short())
-        return [
-            (
-                f"power curves that go from contradicted to supported: {rising} of "
-                f"{len(self.tables)} ({n} draws a value)"
-            )
-        ]
+        sentence = f"power curves that go from contradicted to supported: {rising} of "
+        return [sentence + f"{len(self.tables)} ({n_draws} draws a value)"]
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""
+        tables = {name: to_dict(table) for name, table in self.tables.items()}
         return {
             "schema": SCHEMA,
             "study": self.study,
             "command": COMMAND,
             "settings": self.settings,
-            "tables": {name: to_dict(table) for name, table in self.tables.items()},
+            "tables": tables,
             "environment": environment(),
         }
 
@@ -81,7 +79,9 @@ class Curves:
     def read(cls, path: Path) -> "Curves":
         """Of a file that `to_dict` made."""
         stored = of_schema(read_json(path), SCHEMA, path)
-        tables = {name: read_table(one) for name, one in stored["tables"].members().items()}
+        tables = {}
+        for name, one in stored["tables"].members().items():
+            tables[name] = read_table(one)
         return cls(stored["study"].of(str), tables, stored["settings"].facts())
 
 
@@ -90,22 +90,32 @@ def falls_short(table: DataFrame) -> str:
 
     A curve must go from contradicted to supported and not turn back.
     """
-    yes, no = ((table[verdict] / table["draws"]).to_numpy(dtype=float) for verdict in (YES, NO))
-    wrong = (
-        no[0] < SURE and f"only {no[0]:.0%} are contradicted where the claim is false",
-        yes[-1] < SURE and f"only {yes[-1]:.0%} are supported where it is true",
-        yes[0] > 0 and f"{yes[0]:.0%} are supported where it is false",
-        no[-1] > 0 and f"{no[-1]:.0%} are contradicted where it is true",
-        np.diff(yes).min() < -CHANCE and "the share that is supported falls on the way to true",
-        np.diff(no).max() > CHANCE and "the share that is contradicted rises on the way to true",
-    )
-    return "; ".join(text for text in wrong if text)
+    yes = (table[YES] / table["draws"]).to_numpy(dtype=float)
+    no = (table[NO] / table["draws"]).to_numpy(dtype=float)
+    wrong = []
+    # At the ends, where the claim is false and where it is true.
+    if no[0] < SURE:
+        wrong.append(f"only {no[0]:.0%} are contradicted where the claim is false")
+    if yes[-1] < SURE:
+        wrong.append(f"only {yes[-1]:.0%} are supported where it is true")
+    if yes[0] > 0:
+        wrong.append(f"{yes[0]:.0%} are supported where it is false")
+    if no[-1] > 0:
+        wrong.append(f"{no[-1]:.0%} are contradicted where it is true")
+    # On the way.
+    if np.diff(yes).min() < -CHANCE:
+        wrong.append("the share that is supported falls on the way to true")
+    if np.diff(no).max() > CHANCE:
+        wrong.append("the share that is contradicted rises on the way to true")
+    return "; ".join(wrong)
 
 
 def kept(study: Study) -> Curves | None:
     """What came out for a study, where it comes with the package."""
-    path = study.folder / "results" / "power.json" if study.folder else None
-    return Curves.read(path) if path and path.is_file() else None
+    if not study.folder:
+        return None
+    path = study.folder / "results" / "power.json"
+    return Curves.read(path) if path.is_file() else None
 
 
 def run(

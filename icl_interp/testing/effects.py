@@ -17,13 +17,8 @@ from icl_interp.interventions.base import At, Intervention
 from icl_interp.models.blocks import Unembed
 from icl_interp.models.hooked import HookedModel
 
-RUNS = (
-    "forward",
-    "resume",
-    "remember",
-    "after",
-    "resume_after",
-)  # the ways in which a model is run
+# The ways in which a model is run.
+RUNS = ("forward", "resume", "remember", "after", "resume_after")
 
 
 class Runs:
@@ -47,14 +42,15 @@ def counted() -> Iterator[Runs]:
 
         return counted_too
 
-    whole = (Unembed, "forward"), (Predicting, "predict")
-    before = [getattr(owner, name) for owner, name in whole]
-    for (owner, name), function in zip(whole, before, strict=True):
+    before = []
+    for owner, name in ((Unembed, "forward"), (Predicting, "predict")):
+        function = getattr(owner, name)
+        before.append((owner, name, function))
         setattr(owner, name, counting(function))
     try:
         yield found
     finally:
-        for (owner, name), function in zip(whole, before, strict=True):
+        for owner, name, function in before:
             setattr(owner, name, function)
 
 
@@ -70,8 +66,10 @@ def observed() -> Iterator[dict[str, bool]]:
 
     @contextmanager
     def observe(model: HookedModel, attached: Sequence[Intervention]) -> Iterator[None]:
+        # What a run gives without one of the interventions, for those that have moved nothing yet.
         names = [type(_inner(one)).__name__ for one in attached]
-        moved.update({name: moved.get(name, False) for name in names})
+        for name in names:
+            moved.setdefault(name, False)
         without = {
             name: _without(i, model, attached) for i, name in enumerate(names) if not moved[name]
         }
@@ -81,9 +79,8 @@ def observed() -> Iterator[dict[str, bool]]:
 
             def both(*args: Any, **settings: Any) -> Any:
                 out = edited(*args, **settings)
-                if (
-                    observe not in base.OBSERVERS.get()
-                ):  # another thread, for which nothing is attached
+                # Another thread, for which nothing is attached.
+                if observe not in base.OBSERVERS.get():
                     return out
                 for name, other in without.items():
                     moved[name] |= _differ(out, getattr(other, run)(*args, **settings))

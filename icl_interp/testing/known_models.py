@@ -6,6 +6,8 @@ whose truth is known.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from pandas import DataFrame
@@ -66,11 +68,11 @@ def known(
                 if one.expected.get(claim.id) == verdict and not drawn[one.name].predictor:
                     chosen.setdefault(one.name, []).append(claim)
                     break
-    return [
-        Known(one, drawn[one.name], tuple(chosen[one.name]))
-        for one in constructions
-        if one.name in chosen
-    ]
+    found = []
+    for one in constructions:
+        if one.name in chosen:
+            found.append(Known(one, drawn[one.name], tuple(chosen[one.name])))
+    return found
 
 
 def judged_case(
@@ -100,12 +102,15 @@ def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
     def after(model: HookedTransformer, drawn_by: str = "") -> HookedTransformer:
         if edit.applies(model.cfg):
             return model
-        return edit.apply(model, generator(seed, f"{name}{drawn_by}"), generator(seed, name))
+        draw = generator(seed, f"{name}{drawn_by}")
+        return edit.apply(model, draw, generator(seed, name))
 
     companions = {}
     for role, one in case.companions.items():
         model = after(one.model, f"/{role}")
-        companions[role] = replace(one, model=model, config=replace(one.config, model=model.cfg))
+        config = replace(one.config, model=model.cfg)
+        companions[role] = replace(one, model=model, config=config)
+    snapshots = {step: after(model) for step, model in case.snapshots.items()}
     # Runs that come with the package are not edited: beside them a model stays what was trained.
     trained_as = None if case.companions else case.trained_as or case.model.cfg
     return replace(
@@ -113,7 +118,7 @@ def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
         model=edit.apply(case.model, generator(seed, name), generator(seed, name)),
         trained_as=trained_as,
         companions=companions,
-        snapshots={step: after(model) for step, model in case.snapshots.items()},
+        snapshots=snapshots,
         encoding=case.reads(),
     )
 
@@ -127,12 +132,14 @@ def try_edit_of_known(
     one: Known, edit: Edit, before: Findings, seed: int = 0, controls: Controls | None = None
 ) -> list[Row]:
     """A row for each claim: verdict and estimate on a known model, before and after an edit."""
-    name, case = one.construction.name, one.case
+    name = one.construction.name
+    case = one.case
     other = edited_case(case, edit, seed)
     if not differ(case.model, other.model):
         return []
     asked = concerned(one.claims, edit)
-    if why := inexact(posed_case(case), posed_case(other), edit):
+    why = inexact(posed_case(case), posed_case(other), edit)
+    if why:
         return rows_left_out(name, edit, asked, before, why)
     config = config_of_controls(case.model, other.model)
     same = controls if config == case.model.cfg else None
@@ -143,11 +150,8 @@ def try_edit_of_known(
 # ---- beside another model ------------------------------------------------------------------------
 
 
-SHAPES = {
-    "single head": "n_heads",
-    "single layer": "n_layers",
-    "depth": "n_layers",
-}  # by what a claim may be about
+# Sizes of a model, by what a claim may be about.
+SHAPES = {"single head": "n_heads", "single layer": "n_layers", "depth": "n_layers"}
 
 
 def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
@@ -157,17 +161,27 @@ def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, 
     What a claim about depth asks of a prediction depends on the number of layers, so the other
     models have as many.
     """
-    expected, model = one.construction.expected[claim.id], one.case.model
-    shape = {SHAPES[aspect] for aspect in claim.aspects if aspect in SHAPES}
-    others = [
-        (f"another: {other.construction.name}", other.case.model)
-        for other in every
-        if other.construction.expected.get(claim.id) not in (expected, None)
-        and other.alone
-        and all(getattr(other.case.model.cfg, size) == getattr(model.cfg, size) for size in shape)
-    ]
-    plain = type(model) is HookedTransformer
-    return [*others, *(beside.rivals_of(model) if plain else ())]
+    expected = one.construction.expected[claim.id]
+    model = one.case.model
+    found = []
+    for other in every:
+        its_own = other.construction.expected.get(claim.id)
+        if its_own in (expected, None) or not other.alone:
+            continue
+        if _alike(claim, model.cfg, other.case.model.cfg):
+            found.append((f"another: {other.construction.name}", other.case.model))
+    if type(model) is HookedTransformer:
+        found += beside.rivals_of(model)
+    return found
+
+
+def _alike(claim: Claim, one: HookedTransformerConfig, other: HookedTransformerConfig) -> bool:
+    """Whether two models have the same of the sizes that a claim is about."""
+    for aspect in claim.aspects:
+        size = SHAPES.get(aspect)
+        if size and getattr(one, size) != getattr(other, size):
+            return False
+    return True
 
 
 def misled(claim: Claim, found: Finding, rival: Finding) -> str:
@@ -200,13 +214,16 @@ def try_beside(
     """
     if not one.alone:
         return
+    name = one.construction.name
     for claim in claims:
         alone = judged_case(one.case, [claim], seed)[claim.id]
-        for name, rival in rivals(one, claim, every):
-            pairs = list(beside.idle_beside(one.case.model, name, rival))
+        for rival_name, rival in rivals(one, claim, every):
+            pairs = list(beside.idle_beside(one.case.model, rival_name, rival))
             if not pairs:
                 continue
-            rivals_own = judged_case(replace(one.case, model=rival), [claim], seed)[claim.id]
+            # Only where both are judged differently does a verdict tell which one was seen.
+            with_rival = replace(one.case, model=rival)
+            rivals_own = judged_case(with_rival, [claim], seed)[claim.id]
             if rivals_own.verdict == alone.verdict or alone.verdict not in (YES, NO):
                 continue
             rows = []
@@ -214,7 +231,7 @@ def try_beside(
                 case = replace(one.case, model=pair.model, encoding=one.case.reads())
                 found = judged_case(case, [claim], seed)[claim.id]
                 wrong = misled(claim, found, rivals_own)
-                rows.append(row_of("beside", one.construction.name, pair.name, alone, found, wrong))
+                rows.append(row_of("beside", name, pair.name, alone, found, wrong))
             yield rows
 
 
@@ -227,14 +244,14 @@ def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator
     controls = lab.controls
     for edit in EDITS:
         if not edit.applies(one.case.model.cfg):
-            yield (
-                f"edit: {edit.name}",
-                lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, controls),
-            )
-    yield (
-        "beside",
-        lambda before: [row for rows in try_beside(one, one.claims, every, seed) for row in rows],
-    )
+            job = partial(try_edit_of_known, one, edit, seed=seed, controls=controls)
+            yield f"edit: {edit.name}", job
+
+    def stand_beside(before: Findings) -> list[Row]:
+        of_claims = try_beside(one, one.claims, every, seed)
+        return list(chain.from_iterable(of_claims))
+
+    yield "beside", stand_beside
 
 
 def run_known(
@@ -260,7 +277,6 @@ def run_known(
         def before(one: Known = one) -> Findings:
             return judged_case(one.case, one.claims, seed)
 
-        kept += done_or_made(
-            one.construction.name, before, jobs_of_known(one, every, seed), done, watch
-        )
+        trials = jobs_of_known(one, every, seed)
+        kept += done_or_made(one.construction.name, before, trials, done, watch)
     return table_of(kept)

@@ -14,6 +14,8 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +47,14 @@ SEEDS = tuple(range(8))  # of the sample
 # An estimate stays where it moves by less than this share of itself, or of its interval: edits
 # leave the function up to rounding, but bootstraps of a model whose heads stand in another order
 # need not draw the same.
-CLOSE, OF_INTERVAL = 1e-3, 0.1
+CLOSE = 1e-3
+OF_INTERVAL = 0.1
 ROUNDING = 1e-6  # that of float32 in predictions of size 1
 # An edited model says the same up to rounding: at the prompts' own queries, and far out.
-NEARBY, FAR = 1.0, (1e2, 1e4)
-SAME, SAME_FAR = 1e-9, 1e-6  # far out numbers that cancel may be larger than the prediction
+NEARBY = 1.0
+FAR = (1e2, 1e4)
+SAME = 1e-9
+SAME_FAR = 1e-6  # far out numbers that cancel may be larger than the prediction
 ORDINARY = 1e6  # weights below which rounding cannot explain that an edit moves the prediction
 # Stands in the place of a trial's name: an edit that is not exact for a model, or its class.
 LEFT_OUT = "left out"
@@ -105,9 +110,8 @@ def judged(
     if controls is not None:
         lab.controls = controls
     errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
-    facts = Facts.of(
-        lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units
-    )
+    encoding = _encoding(model.encoding)
+    facts = Facts.of(lab.model, model.task, encoding, errors, n_units=sample.n_units)
     return calibration.found(lab, facts, claims)
 
 
@@ -131,7 +135,8 @@ def _lab(
 
 
 def _encoding(encoding: Encoding) -> str:
-    return tokens.name_of(encoding.inner if isinstance(encoding, RescaledValues) else encoding)
+    inner = encoding.inner if isinstance(encoding, RescaledValues) else encoding
+    return tokens.name_of(inner)
 
 
 # ---- what may differ -----------------------------------------------------------------------------
@@ -141,11 +146,17 @@ def stays(before: Estimate | None, after: Estimate | None) -> bool:
     """Whether an estimate is the same but for rounding and the draws of its interval."""
     if before is None or after is None:
         return before is after
-    a, b = before.value, after.value
+    a = before.value
+    b = after.value
     if not (math.isfinite(a) and math.isfinite(b)):
         return a == b or (math.isnan(a) and math.isnan(b))
-    width = max(e.high - e.low if e.known else 0.0 for e in (before, after))
-    return abs(a - b) <= max(CLOSE * max(abs(a), abs(b)), OF_INTERVAL * width, ROUNDING)
+    size = max(abs(a), abs(b))
+    width = max(_width(before), _width(after))
+    return abs(a - b) <= max(CLOSE * size, OF_INTERVAL * width, ROUNDING)
+
+
+def _width(estimate: Estimate) -> float:
+    return estimate.high - estimate.low if estimate.known else 0.0
 
 
 def turned(before: Finding, after: Finding) -> bool:
@@ -157,18 +168,16 @@ def row_of(
     trial: str, name: str, variant: str, before: Finding | None, after: Finding, wrong: str
 ) -> Row:
     """The row of one claim in one trial; `wrong` says what its verdict did not survive."""
-    old, new = (e.estimate.value if e and e.estimate else math.nan for e in (before, after))
-    return (
-        trial,
-        name,
-        variant,
-        after.id,
-        before.verdict if before else "",
-        after.verdict,
-        old,
-        new,
-        wrong,
-    )
+    verdict = before.verdict if before else ""
+    old = _value(before)
+    new = _value(after)
+    return trial, name, variant, after.id, verdict, after.verdict, old, new, wrong
+
+
+def _value(finding: Finding | None) -> float:
+    if finding is None or not finding.estimate:
+        return math.nan
+    return finding.estimate.value
 
 
 # ---- edits ---------------------------------------------------------------------------------------
@@ -176,11 +185,14 @@ def row_of(
 
 def edits_of(model: Posed, one_a_family: bool = False) -> list[Edit | TargetEdit]:
     """The edits that apply to a model; of each family the first, where that is asked for."""
-    found = [edit for edit in EDITS if not edit.applies(model.model.cfg)]
-    all_of_them = [*found, *(edit for edit in TARGET_EDITS if not edit.applies(model))]
+    found: list[Edit | TargetEdit] = []
+    found += [edit for edit in EDITS if not edit.applies(model.model.cfg)]
+    found += [edit for edit in TARGET_EDITS if not edit.applies(model)]
     if not one_a_family:
-        return all_of_them
-    return list({edit.family: edit for edit in reversed(all_of_them)}.values())[::-1]
+        return found
+    # From the last to the first, which then hides the others of its family.
+    of_family = {edit.family: edit for edit in reversed(found)}
+    return list(of_family.values())[::-1]
 
 
 def edited(model: Posed, edit: Edit | TargetEdit, seed: int = 0) -> Posed:
@@ -206,7 +218,9 @@ def moves(before: HookedTransformer, after: HookedTransformer, model: Posed, siz
     with torch.no_grad():
         mine = before(asked.to(before.unembed.W_U))[:, -1].double()
         theirs = after(asked)[:, -1]
-    return float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1e-300))
+    change = (mine - theirs).abs().max()
+    largest = mine.abs().max().clamp_min(1e-300)
+    return float(change / largest)
 
 
 def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
@@ -248,7 +262,9 @@ def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Find
     if before.verdict != after.verdict:
         refuses = after.verdict == "not_applicable" and set(claim.aspects) & set(shapes)
         opens = (before.verdict, after.verdict) == ("not_applicable", "inconclusive") and shapes
-        return "" if refuses or opens else f"from {before.verdict} to {after.verdict}"
+        if refuses or opens:
+            return ""
+        return f"from {before.verdict} to {after.verdict}"
     # Values in other units give other numbers in these units.
     if isinstance(edit, TargetEdit) or stays(before.estimate, after.estimate):
         return ""
@@ -273,7 +289,11 @@ def config_of_controls(
 
 def concerned(claims: Sequence[Claim], edit: Edit | TargetEdit) -> list[Claim]:
     """The claims whose verdict must survive an edit."""
-    return [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
+    found = []
+    for claim in claims:
+        if set(claim.aspects).isdisjoint(edit.may_change):
+            found.append(claim)
+    return found
 
 
 def try_edit(
@@ -293,11 +313,14 @@ def try_edit(
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
         return []
     asked = concerned(claims, edit)
-    if why := inexact(model, other, edit):
+    why = inexact(model, other, edit)
+    if why:
         return rows_left_out(name, edit, asked, before, why)
     config = config_of_controls(model.model, other.model)
-    same = None if isinstance(edit, TargetEdit) else controls  # other targets are another task
-    same = same if config == model.model.cfg else None
+    # Other targets are another task, with other controls.
+    same = controls
+    if isinstance(edit, TargetEdit) or config != model.model.cfg:
+        same = None
     after = judged(other, asked, sample, control_config=config, controls=same)
     return rows_after(name, edit, asked, before, after)
 
@@ -308,8 +331,10 @@ def rows_after(
     """A row a claim that was asked: its finding before and after an edit."""
     rows = []
     for claim in asked:
-        one, two = before[claim.id], after[claim.id]
-        rows.append(row_of("edit", name, edit.name, one, two, survives(claim, edit, one, two)))
+        one = before[claim.id]
+        two = after[claim.id]
+        wrong = survives(claim, edit, one, two)
+        rows.append(row_of("edit", name, edit.name, one, two, wrong))
     return rows
 
 
@@ -318,9 +343,11 @@ def rows_left_out(
 ) -> list[Row]:
     """A row a claim that was not asked."""
     variant = f"{edit.name}: {why}"
-    return [
-        row_of(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked
-    ]
+    rows = []
+    for claim in asked:
+        found = before[claim.id]
+        rows.append(row_of(LEFT_OUT, name, variant, found, found, ""))
+    return rows
 
 
 # ---- models that know nothing --------------------------------------------------------------------
@@ -339,24 +366,16 @@ def try_ignorant(
     them too.
     """
     for variant, other in null_models.ignorant(model.model, model.task, model.encoding):
-        of_these = (
-            [c for c in claims if c.kind == "learning"]
-            if variant.startswith("untrained")
-            else claims
-        )
+        of_these = claims
+        if variant.startswith("untrained"):
+            of_these = [claim for claim in claims if claim.kind == "learning"]
         same = controls if other.cfg == model.model.cfg else None
         after = judged(model._replace(model=other), of_these, sample, controls=same)
-        yield [
-            row_of(
-                "ignorant",
-                name,
-                variant,
-                None,
-                found,
-                "supported" if found.verdict == "supported" else "",
-            )
-            for found in after.values()
-        ]
+        rows = []
+        for found in after.values():
+            wrong = "supported" if found.verdict == "supported" else ""
+            rows.append(row_of("ignorant", name, variant, None, found, wrong))
+        yield rows
 
 
 # ---- other draws ---------------------------------------------------------------------------------
@@ -367,17 +386,11 @@ def try_draw(
 ) -> list[Row]:
     """A row a claim: its verdict on another sample must not be the opposite."""
     after = judged(model, claims, sample)
-    return [
-        row_of(
-            "draw",
-            name,
-            variant,
-            before[key],
-            two,
-            "opposite verdict" if turned(before[key], two) else "",
-        )
-        for key, two in after.items()
-    ]
+    rows = []
+    for key, found in after.items():
+        wrong = "opposite verdict" if turned(before[key], found) else ""
+        rows.append(row_of("draw", name, variant, before[key], found, wrong))
+    return rows
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -391,28 +404,21 @@ def jobs(
     """All trials of a model, by name: what each does with the findings about the model as it is."""
     controls = controls_of(model, sample)
     for edit in edits_of(model):
-        yield (
-            f"edit: {edit.name}",
-            lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample, controls),
-        )
-    yield (
-        "ignorant",
-        lambda before: [
-            row for rows in try_ignorant(name, model, claims, sample, controls) for row in rows
-        ],
-    )
+        job = partial(try_edit, name, model, edit, claims, sample=sample, controls=controls)
+        yield f"edit: {edit.name}", job
+
+    def ignorant(before: Findings) -> list[Row]:
+        of_models = try_ignorant(name, model, claims, sample, controls)
+        return list(chain.from_iterable(of_models))
+
+    yield "ignorant", ignorant
+    others = {}
     for seed in SEEDS:
         if seed != sample.seed:
-            other, variant = replace(sample, seed=seed), f"seed {seed}"
-            yield (
-                variant,
-                lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v),
-            )
-    half = replace(sample, n_units=sample.n_units // 2)
-    yield (
-        "half the sample",
-        lambda before: try_draw(name, model, claims, before, half, "half the sample"),
-    )
+            others[f"seed {seed}"] = replace(sample, seed=seed)
+    others["half the sample"] = replace(sample, n_units=sample.n_units // 2)
+    for variant, other in others.items():
+        yield variant, partial(try_draw, name, model, claims, sample=other, variant=variant)
 
 
 def run(
@@ -479,4 +485,7 @@ def _row(*kept: Any) -> Row:
 
 def table_of(rows: Sequence[Row]) -> DataFrame:
     """Rows as a table, with `COLUMNS`."""
-    return make_table({column: [row[i] for row in rows] for i, column in enumerate(COLUMNS)})
+    columns = {}
+    for i, column in enumerate(COLUMNS):
+        columns[column] = [row[i] for row in rows]
+    return make_table(columns)

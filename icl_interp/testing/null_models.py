@@ -83,13 +83,9 @@ class _Pairs(NamedTuple):
     @classmethod
     def of(cls, n_targets: int) -> "_Pairs":
         """For values of so many coordinates."""
-        return cls(
-            range(n_targets),
-            range(n_targets, 2 * n_targets),
-            2 * n_targets,
-            2 * n_targets + 1,
-            2 * n_targets + 2,
-        )
+        written = range(n_targets, 2 * n_targets)
+        free = 2 * n_targets  # the first coordinate that holds no value
+        return cls(range(n_targets), written, cosine=free, sine=free + 1, mast=free + 2)
 
     @property
     def width(self) -> int:
@@ -99,8 +95,9 @@ class _Pairs(NamedTuple):
 
 def no_copier(cfg: HookedTransformerConfig) -> str | None:
     """Why no copier of this config can be built; None where one can."""
-    needed = _Pairs.of(cfg.d_out).width
-    others = {
+    n_needed = _Pairs.of(cfg.d_out).width
+    narrowest = max(2, cfg.d_out)
+    reasons = {
         "it has no attention (mlp_only)": cfg.mlp_only,
         f"{cfg.score_fn} weights do not add up to 1": not cfg.weights_add_up,
         "it has no vectors of positions": cfg.positional_embedding_type != "standard",
@@ -114,12 +111,17 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
         "a factor acts on what its heads write (residual_scale)": cfg.residual_scale != 1,
         "its Tanh norms bound each coordinate by itself": cfg.normalization_type == "Tanh",
         "the length of what a token is read in as is bounded": cfg.embed_bound is not None,
-        f"its stream has {cfg.d_model} coordinates, of which {needed} are needed": cfg.d_model
-        < needed,
-        f"its heads have {cfg.head_width} coordinates, of which {max(2, cfg.d_out)} are "
-        "needed": cfg.head_width < max(2, cfg.d_out),
+        f"its stream has {cfg.d_model} coordinates, of which {n_needed} are needed": (
+            cfg.d_model < n_needed
+        ),
+        f"its heads have {cfg.head_width} coordinates, of which {narrowest} are needed": (
+            cfg.head_width < narrowest
+        ),
     }
-    return next((reason for reason, true in others.items() if true), None)
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
+    return None
 
 
 def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
@@ -144,51 +146,53 @@ def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
     """
     if reason := no_copier(cfg):
         raise InputError(f"no model of this config can be made to copy: {reason}")
-    at, d = _Pairs.of(cfg.d_out), cfg.d_model
+    at = _Pairs.of(cfg.d_out)
     model = untrained(replace(cfg, init_std=0.0), 0)
     weights = weights_of(model)
-    angles = 2 * math.pi * torch.arange(cfg.n_ctx, dtype=torch.float64) / cfg.n_ctx
 
     def put(name: str, coordinate: int, value: float | Tensor) -> None:
         """Write to a coordinate of the stream, and the opposite to its partner."""
-        weights[name][..., 2 * coordinate], weights[name][..., 2 * coordinate + 1] = value, -value
+        rows = weights[name]
+        rows[..., 2 * coordinate] = value
+        rows[..., 2 * coordinate + 1] = -value
 
+    # What the stream holds at first: a token's values, the angle of its position, the constant.
     for i in at.values:
-        put_row = torch.zeros(cfg.d_in, dtype=torch.float64)
-        put_row[channel + i] = 1
-        put("embed.W_E", i, put_row)
+        row = torch.zeros(cfg.d_in, dtype=torch.float64)
+        row[channel + i] = 1
+        put("embed.W_E", i, row)
+    angles = 2 * math.pi * torch.arange(cfg.n_ctx, dtype=torch.float64) / cfg.n_ctx
     put("pos_embed.W_pos", at.cosine, angles.cos())
     put("pos_embed.W_pos", at.sine, angles.sin())
-    has_norm = cfg.normalization_type is not None
-    put("embed.b_E", at.mast, MAST if has_norm else 0.0)
     # What a norm divides by: the root of the mean square of two coordinates of size MAST.
-    scale = math.sqrt(2 * MAST**2 / d + cfg.eps) if has_norm else 1.0
+    if cfg.normalization_type is None:
+        scale = 1.0
+        put("embed.b_E", at.mast, 0.0)
+    else:
+        scale = math.sqrt(2 * MAST**2 / cfg.d_model + cfg.eps)
+        put("embed.b_E", at.mast, MAST)
     pre = scale if cfg.norm_position == "pre" else 1.0
-    step, first = 2 * math.pi / cfg.n_ctx, "blocks.0.attn."
     # cos of the angle between the key and the query turned back: 1 at the position before,
     # cos(step) at the next best.
-    sharp = (
-        math.sqrt(LEAD / (1 - math.cos(step)) / model.blocks[0].attn.scale)
-        if cfg.n_ctx > 1
-        else 1.0
-    )
+    step = 2 * math.pi / cfg.n_ctx
+    sharp = 1.0
+    if cfg.n_ctx > 1:
+        sharp = math.sqrt(LEAD / (1 - math.cos(step)) / model.blocks[0].attn.scale)
+    size = pre * sharp
     turned = {"Q": (math.cos(step), math.sin(step)), "K": (1.0, 0.0)}
     for letter, (cosine, sine) in turned.items():
-        matrix = weights[f"{first}W_{letter}"]
-        matrix[0, 2 * at.cosine, 0], matrix[0, 2 * at.sine, 0] = (
-            pre * sharp * cosine,
-            pre * sharp * sine,
-        )
-        matrix[0, 2 * at.cosine, 1], matrix[0, 2 * at.sine, 1] = (
-            -pre * sharp * sine,
-            pre * sharp * cosine,
-        )
+        of_head = weights[f"blocks.0.attn.W_{letter}"][0]
+        of_head[2 * at.cosine, 0] = size * cosine
+        of_head[2 * at.sine, 0] = size * sine
+        of_head[2 * at.cosine, 1] = -size * sine
+        of_head[2 * at.sine, 1] = size * cosine
+    # The head copies values into the channels that are read out.
+    values_of_head = weights["blocks.0.attn.W_V"][0]
+    out_of_head = weights["blocks.0.attn.W_O"][0]
     for k, (value, written) in enumerate(zip(at.values, at.written, strict=True)):
-        weights[first + "W_V"][0, 2 * value, k] = pre
-        weights[first + "W_O"][0, k, 2 * written], weights[first + "W_O"][0, k, 2 * written + 1] = (
-            1.0,
-            -1.0,
-        )
+        values_of_head[2 * value, k] = pre
+        out_of_head[k, 2 * written] = 1.0
+        out_of_head[k, 2 * written + 1] = -1.0
         # After a post-norm the stream has been divided once; further ones find it with a scale
         # of 1.
         weights["unembed.W_U"][2 * written, k] = scale

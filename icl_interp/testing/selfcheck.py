@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from icl_interp.errors import InputError
 from icl_interp.jobs import engine as jobs
@@ -28,10 +29,11 @@ def said(found: Battery | Curves) -> str:
     It holds the trials of each claim (for a battery), the sentences about them, and a line for each
     shortcoming.
     """
-    lines = [*(found.by_trial() if isinstance(found, Battery) else ())]
+    lines = found.by_trial() if isinstance(found, Battery) else []
     for sentence in found.summary():
         lines += wrap(sentence, battery.WIDTH, subsequent_indent="  ")
-    return "\n".join(f"  {line}" for line in (*lines, *found.short()))
+    lines += found.short()
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def of_tools(found: Tools) -> str:
@@ -51,19 +53,22 @@ def chosen(names: Iterable[str] | None = None, *, tools_only: bool = False) -> l
     """
     if names is not None and tools_only:
         raise InputError("--tools tries tools on planted models, of no study: leave --study out")
-    return list(STUDIES.values()) if names is None else [STUDIES.named(name) for name in names]
+    if names is None:
+        return list(STUDIES.values())
+    return list(map(STUDIES.named, names))
 
 
 def kept(studies: Iterable[Study]) -> Iterator[str]:
     """What came out when it was last run, of each study that keeps it."""
     for study in studies:
-        for found, command in (
-            (battery.kept(study), battery.COMMAND),
-            (curves.kept(study), curves.COMMAND),
-        ):
-            if found:
-                yield f"{study.name}, kept results of {command}:\n{said(found)}"
-    if tools := trial.kept():
+        whole = battery.kept(study)
+        if whole:
+            yield f"{study.name}, kept results of {battery.COMMAND}:\n{said(whole)}"
+        turned = curves.kept(study)
+        if turned:
+            yield f"{study.name}, kept results of {curves.COMMAND}:\n{said(turned)}"
+    tools = trial.kept()
+    if tools:
         yield f"tools, kept results of {trial.COMMAND}:\n{of_tools(tools)}"
 
 
@@ -105,10 +110,11 @@ def made(
         raise InputError(
             "--full and --power take hours and keep their parts: name a folder for these with --out"
         )
+    # Tools are tried first: they take minutes. Their parts are kept only where there is a folder.
     if tools:
+        n_seeds = N_SEEDS if draws is None else draws
         with tempfile.TemporaryDirectory() as passing:
             folder = Path(passing) if out is None else out / "tools"
-            n_seeds = N_SEEDS if draws is None else draws
             tried = trial.run(folder, n_seeds=n_seeds, seed=seed, engine=engine, watch=watch)
         if out is not None:
             write_json(out / "tools.json", tried.to_dict())
@@ -117,17 +123,14 @@ def made(
         return
     for study in studies:
         folder = out / study.name
+        settings: dict[str, Any] = {"seed": seed, "engine": engine, "watch": watch}
         if full:
-            n_draws = battery.DRAWS if draws is None else draws
-            whole = battery.run(
-                study, folder, n_draws=n_draws, seed=seed, engine=engine, watch=watch
-            )
+            settings["n_draws"] = battery.DRAWS if draws is None else draws
+            whole = battery.run(study, folder, **settings)
             write_json(folder / "battery.json", whole.to_dict())
             yield f"{study.name}:\n{said(whole)}", not whole.short()
         if power and study.dials:
-            n_draws = curves.DRAWS if draws is None else draws
-            turned = curves.run(
-                study, folder / "power", n_draws=n_draws, seed=seed, engine=engine, watch=watch
-            )
+            settings["n_draws"] = curves.DRAWS if draws is None else draws
+            turned = curves.run(study, folder / "power", **settings)
             write_json(folder / "power.json", turned.to_dict())
             yield f"{study.name}:\n{said(turned)}", not turned.short()

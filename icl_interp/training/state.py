@@ -20,7 +20,8 @@ from icl_interp.provenance import LARGEST, finite, parse_json, write_atomically
 from icl_interp.stored import read_bytes
 from icl_interp.structured import Stored
 
-STATE, METRICS = "training_state.safetensors", "metrics.jsonl"
+STATE = "training_state.safetensors"
+METRICS = "metrics.jsonl"
 _PARTS = ("weight", "exp_avg", "exp_avg_sq")
 LONGEST_LINE = 1000  # bytes of a line of metrics, which has some 100
 _MEND = "restore the file, or start in a fresh folder"
@@ -38,10 +39,11 @@ class State:
 
 def write(folder: Path, state: State) -> None:
     """Write a state as one flat file, with names such as "exp_avg/embed.W_E"."""
-    flat = {
-        f"{part}/{name}": getattr(state, part)[name] for name in state.weight for part in _PARTS
-    }
-    weights.write(folder / STATE, {"step": torch.tensor(state.step), **flat})
+    flat = {"step": torch.tensor(state.step)}
+    for name in state.weight:
+        for part in _PARTS:
+            flat[f"{part}/{name}"] = getattr(state, part)[name]
+    weights.write(folder / STATE, flat)
 
 
 def read(folder: Path, model: nn.Module, training: TrainingConfig) -> State:
@@ -57,16 +59,16 @@ def read(folder: Path, model: nn.Module, training: TrainingConfig) -> State:
             leaves there.
     """
     path = folder / STATE
-    own = [("step", (), ("int64",))]
+    # The header tells kinds before anything large is read; what was read is held against it.
+    wanted = [Wanted("step", (), ("int64",))]
     for name, parameter in model.named_parameters():
         dtype, shape = weights.kind(parameter)
-        own += [(f"{part}/{name}", shape, (dtype,)) for part in _PARTS]
-    wanted = [Wanted(*tensor) for tensor in own]
+        for part in _PARTS:
+            wanted.append(Wanted(f"{part}/{name}", shape, (dtype,)))
     weights.check_kinds(weights.header(path), wanted, path)
     tensors = weights.read(path)
-    weights.check_kinds(
-        {name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, path
-    )
+    kinds = {name: weights.kind(tensor) for name, tensor in tensors.items()}
+    weights.check_kinds(kinds, wanted, path)
     weights.check_finite(tensors, path)
     step = int(tensors.pop("step"))
     if not 1 <= step <= training.steps:
@@ -90,7 +92,8 @@ Line = dict[str, Any]  # of metrics.jsonl
 
 def write_metrics(folder: Path, lines: list[Line]) -> None:
     """Write lines of metrics."""
-    write_atomically(folder / METRICS, "".join(json.dumps(finite(line)) + "\n" for line in lines))
+    rows = [json.dumps(finite(line)) + "\n" for line in lines]
+    write_atomically(folder / METRICS, "".join(rows))
 
 
 def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line]:
@@ -102,8 +105,9 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
     """
     path = folder / METRICS
     most = training.steps // training.log_every + 1  # lines of the whole run
+    n_bytes = min(most * LONGEST_LINE, LARGEST)
     try:
-        rows = read_bytes(path, min(most * LONGEST_LINE, LARGEST)).splitlines()
+        rows = read_bytes(path, n_bytes).splitlines()
     except InputError as error:
         raise InputError(
             f"{folder} has a training state but no {METRICS} that can be read ({error}): {_MEND}"
@@ -116,17 +120,10 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
         except InputError as error:
             raise InputError(f"{error} {_MEND[0].upper()}{_MEND[1:]}") from error
         wanted = min(i * training.log_every, training.steps)
+        has_step = isinstance(line, dict) and "step" in line
         # bool is a kind of int, and 3.0 == 3.
-        if (
-            not isinstance(line, dict)
-            or type(line.get("step")) is not int
-            or line["step"] != wanted
-        ):
-            found = (
-                f"step {shown(line['step'])}"
-                if isinstance(line, dict) and "step" in line
-                else "no step"
-            )
+        if not has_step or type(line["step"]) is not int or line["step"] != wanted:
+            found = f"step {shown(line['step'])}" if has_step else "no step"
             raise InputError(
                 f"{where} must be the metrics of step {wanted}, but has {found}: {_MEND}"
             )
@@ -136,9 +133,10 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
             except InputError as error:
                 raise InputError(f"{error}; {_MEND}") from error
         lines.append(line)
-    n_lines = step // training.log_every + (
-        step == training.steps and step % training.log_every > 0
-    )
+    n_lines = step // training.log_every
+    # The last step has a line, whether it is a multiple or not.
+    if step == training.steps and step % training.log_every > 0:
+        n_lines += 1
     if len(lines) < n_lines:
         raise InputError(
             f"{path} ends after line {len(lines)}, but a run at step {step:,} has left {n_lines:,} "

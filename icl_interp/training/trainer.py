@@ -144,7 +144,9 @@ class Run:
         device: torch.device,
         place: Ranks = ALONE,
     ) -> None:
-        self.config, self.training, self.out = config, training, out
+        self.config = config
+        self.training = training
+        self.out = out
         self.encoding = tokens.named(config.encoding)
         self.place = place
         if place.is_first:
@@ -152,7 +154,9 @@ class Run:
         self.model = HookedTransformer(config.model, seed=self.training.seed).to(device)
         self.optimiser = Adam(self.model.named_parameters())
         self.batches = Batches(config.task, training)
-        self.step, self.seconds, self.metrics = 0, 0.0, []
+        self.step = 0
+        self.seconds = 0.0
+        self.metrics: list[dict[str, Any]] = []
         self.saved: int | None = None  # the step of the checkpoint on disk
         self.snapshots: dict[int, dict[str, Tensor]] = {}
         self.watch: Callable[[dict[str, Any]], object] | None = None
@@ -314,10 +318,8 @@ class Run:
 
     def _claim_folder(self) -> None:
         """Start a run in an empty folder, or make sure that the one begun there is the same run."""
-        path, wanted = (
-            self.out / store.CONFIG,
-            {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))},
-        )
+        path = self.out / store.CONFIG
+        wanted = {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))}
         if (self.out / store.MODEL).exists() and not (self.out / state.STATE).exists():
             raise InputError(
                 f"{self.out} holds a model without the training state to go on from: choose "
@@ -376,9 +378,8 @@ class Run:
     def _state(self) -> state.State:
         """What to go on from."""
         moments = self.optimiser.state
-        first, second = (
-            {name: of[key] for name, of in moments.items()} for key in ("exp_avg", "exp_avg_sq")
-        )
+        first = {name: of["exp_avg"] for name, of in moments.items()}
+        second = {name: of["exp_avg_sq"] for name, of in moments.items()}
         return state.State(self.step, dict(self.model.named_parameters()), first, second)
 
     def _resume(self) -> None:
@@ -396,8 +397,10 @@ class Run:
                 f"restore {store.SNAPSHOTS}, or start in a fresh folder"
             )
         origin = self._provenance()
+        # From here on nothing can be refused.
         self.step = self.saved = found.step
-        self.metrics, self.snapshots = metrics, {step: kept[step] for step in taken}
+        self.metrics = metrics
+        self.snapshots = {step: kept[step] for step in taken}
         self.seconds = float(origin.get("training_seconds", 0.0))
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():

@@ -17,27 +17,26 @@ from icl_interp.testing.reparameterisations.base import (
 )
 
 OF_A_HEAD = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O")
-Head = dict[
-    str, Tensor
-]  # the weights of one head or of several, by the names in `OF_A_HEAD`, heads first
+# The weights of one head or of several, by the names in `OF_A_HEAD`, heads first.
+Head = dict[str, Tensor]
 
 
 def _one_head(cfg: Config) -> str | None:
-    return has_attention(cfg) or ("a layer has one head" if cfg.n_heads == 1 else None)
+    if cfg.n_heads == 1 and not cfg.mlp_only:
+        return "a layer has one head"
+    return has_attention(cfg)
 
 
 def _not_a_distribution(cfg: Config) -> str | None:
-    return has_attention(cfg) or (
-        None if cfg.weights_add_up else f"{cfg.score_fn} weights over the keys do not add up to 1"
-    )
+    if cfg.mlp_only or cfg.weights_add_up:
+        return has_attention(cfg)
+    return f"{cfg.score_fn} weights over the keys do not add up to 1"
 
 
 def _not_homogeneous(cfg: Config) -> str | None:
-    return has_attention(cfg) or (
-        None
-        if cfg.score_fn in ("linear", "relu")
-        else f"{cfg.score_fn} weights are not proportional to scores"
-    )
+    if cfg.mlp_only or cfg.score_fn in ("linear", "relu"):
+        return has_attention(cfg)
+    return f"{cfg.score_fn} weights are not proportional to scores"
 
 
 def _permuted(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
@@ -46,20 +45,29 @@ def _permuted(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
         order = torch.randperm(cfg.n_heads, generator=draw)
         if torch.equal(order, order.sort().values):
             order = order.roll(1)
-        for name in OF_A_HEAD:
-            weights[part + name] = weights[part + name][order]
+        _reorder(weights, part, order)
     return cfg
+
+
+def _reorder(weights: Weights, part: str, order: Tensor) -> None:
+    for name in OF_A_HEAD:
+        own = weights[part + name]
+        weights[part + name] = own[order]
 
 
 def _turned(weights: Weights, cfg: Config, draw: torch.Generator, stretch: float) -> Config:
     """Other coordinates within each head: W_V A, A^-1 W_O and W_Q B, W_K B^-T."""
     for part in attentions(cfg):
         for head in range(cfg.n_heads):
-            values, keys = (well_conditioned(cfg.head_width, draw, stretch) for _ in range(2))
-            for letter, matrix in (("V", values.matrix), ("Q", keys.matrix), ("K", keys.inverse.T)):
+            values = well_conditioned(cfg.head_width, draw, stretch)
+            keys = well_conditioned(cfg.head_width, draw, stretch)
+            turns = {"V": values.matrix, "Q": keys.matrix, "K": keys.inverse.T}
+            for letter, matrix in turns.items():
                 for name in (f"{part}W_{letter}", f"{part}b_{letter}"):
-                    weights[name][head] = weights[name][head] @ matrix
-            weights[part + "W_O"][head] = values.inverse @ weights[part + "W_O"][head]
+                    own = weights[name]
+                    own[head] = own[head] @ matrix
+            out = weights[part + "W_O"]
+            out[head] = values.inverse @ out[head]
     return cfg
 
 
@@ -73,10 +81,10 @@ def _no_key_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config
 def _no_value_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """b_V = 0, and b_O takes up what it made heads write."""
     for part in attentions(cfg):
-        weights[part + "b_O"] += torch.einsum(
-            "he,hed->d", weights[part + "b_V"], weights[part + "W_O"]
-        )
-        weights[part + "b_V"].zero_()
+        bias = weights[part + "b_V"]
+        written = torch.einsum("he,hed->d", bias, weights[part + "W_O"])
+        weights[part + "b_O"] += written
+        bias.zero_()
     return cfg
 
 
@@ -86,9 +94,11 @@ def _value_bias(weights: Weights, cfg: Config, draw: torch.Generator, size: floa
         bias = weights[part + "b_V"]
         # A coordinate of a value is a sum over the stream's.
         usual = size_of(weights[part + "W_V"]) * cfg.d_model**0.5
-        added = size * usual * torch.randn(bias.shape, generator=draw, dtype=bias.dtype)
+        noise = torch.randn(bias.shape, generator=draw, dtype=bias.dtype)
+        added = size * usual * noise
         bias += added
-        weights[part + "b_O"] -= torch.einsum("he,hed->d", added, weights[part + "W_O"])
+        written = torch.einsum("he,hed->d", added, weights[part + "W_O"])
+        weights[part + "b_O"] -= written
     return cfg
 
 
@@ -96,9 +106,11 @@ def _no_output_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Con
     """Move b_O into b_V, as far as heads can write it, by the smallest change of b_V."""
     for part in attentions(cfg):
         written = weights[part + "W_O"].flatten(0, 1)
-        moved = weights[part + "b_O"] @ torch.linalg.pinv(written)
-        weights[part + "b_V"] += moved.view_as(weights[part + "b_V"])
-        weights[part + "b_O"] -= moved @ written
+        of_values = weights[part + "b_V"]
+        of_output = weights[part + "b_O"]
+        moved = of_output @ torch.linalg.pinv(written)
+        of_values += moved.view_as(of_values)
+        of_output -= moved @ written
     return cfg
 
 
@@ -112,15 +124,18 @@ def _scores_scaled(weights: Weights, cfg: Config, draw: torch.Generator, size: f
     return cfg
 
 
+def _one_of(n: int, draw: torch.Generator) -> int:
+    return int(torch.randint(n, (), generator=draw))
+
+
 def _split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """In each layer one head becomes two with the same pattern, each of which writes half."""
     for part in attentions(cfg):
-        head = int(torch.randint(cfg.n_heads, (), generator=draw))
+        head = _one_of(cfg.n_heads, draw)
         weights[part + "W_O"][head] /= 2
         for name in OF_A_HEAD:
-            weights[part + name] = torch.cat(
-                [weights[part + name], weights[part + name][head : head + 1]]
-            )
+            own = weights[part + name]
+            weights[part + name] = torch.cat([own, own[head : head + 1]])
     return resized(cfg, n_heads=cfg.n_heads + 1)
 
 
@@ -131,9 +146,9 @@ def _with_heads(weights: Weights, part: str, added: Head, draw: torch.Generator)
     """Put further heads into a layer, at places that are drawn."""
     for name in OF_A_HEAD:
         weights[part + name] = torch.cat([weights[part + name], added[name]])
-    order = torch.randperm(len(weights[part + "W_O"]), generator=draw)
-    for name in OF_A_HEAD:
-        weights[part + name] = weights[part + name][order]
+    n_heads = len(weights[part + "W_O"])
+    order = torch.randperm(n_heads, generator=draw)
+    _reorder(weights, part, order)
 
 
 def _random_head(weights: Weights, part: str, draw: torch.Generator) -> Head:
@@ -141,15 +156,22 @@ def _random_head(weights: Weights, part: str, draw: torch.Generator) -> Head:
     found = {}
     for name in OF_A_HEAD:
         own = weights[part + name]
+        drawn = torch.randn(1, *own.shape[1:], generator=draw, dtype=own.dtype)
+        # Biases of a layer that has none are 0.
         size = size_of(own) if name.startswith("W") or own.any() else 0.0
-        found[name] = size * torch.randn(1, *own.shape[1:], generator=draw, dtype=own.dtype)
+        found[name] = size * drawn
     return found
 
 
 def copied_head(weights: Weights, part: str, draw: torch.Generator) -> Head:
     """A copy of one of a layer's heads, which is drawn."""
-    head = int(torch.randint(len(weights[part + "W_O"]), (), generator=draw))
-    return {name: weights[part + name][head : head + 1].clone() for name in OF_A_HEAD}
+    n_heads = len(weights[part + "W_O"])
+    place = _one_of(n_heads, draw)
+    found = {}
+    for name in OF_A_HEAD:
+        own = weights[part + name]
+        found[name] = own[place : place + 1].clone()
+    return found
 
 
 def _null_head(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
@@ -172,23 +194,25 @@ def _idle_copy(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
 
 def _cancelling(head: Head, size: float) -> Head:
     """Two heads that write `size` times the given head's output, with opposite signs."""
+    pair = {name: torch.cat([head[name], head[name]]) for name in OF_A_HEAD}
     written = size * head["W_O"]
-    return {name: torch.cat([head[name], head[name]]) for name in OF_A_HEAD} | {
-        "W_O": torch.cat([written, -written])
-    }
+    pair["W_O"] = torch.cat([written, -written])
+    return pair
 
 
 def _random_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
     """Two more heads in each layer, of random weights, that cancel."""
     for part in attentions(cfg):
-        _with_heads(weights, part, _cancelling(_random_head(weights, part, draw), size), draw)
+        head = _random_head(weights, part, draw)
+        _with_heads(weights, part, _cancelling(head, size), draw)
     return resized(cfg, n_heads=cfg.n_heads + 2)
 
 
 def _copied_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
     """A copy of one head of each layer, and its negative."""
     for part in attentions(cfg):
-        _with_heads(weights, part, _cancelling(copied_head(weights, part, draw), size), draw)
+        head = copied_head(weights, part, draw)
+        _with_heads(weights, part, _cancelling(head, size), draw)
     return resized(cfg, n_heads=cfg.n_heads + 2)
 
 
@@ -200,20 +224,22 @@ def _wider_heads(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
 
     Likewise values that are not written, and weights of W_O that no value meets.
     """
-    width, added = cfg.head_width, max(1, round(size * cfg.head_width))
-    scale = ((width + added) / width) ** 0.5 if cfg.use_attn_scale else 1.0
+    width = cfg.head_width
+    n_added = max(1, round(size * width))
+    scale = ((width + n_added) / width) ** 0.5 if cfg.use_attn_scale else 1.0
     for part in attentions(cfg):
-        holds = (
-            torch.rand(added, generator=draw, dtype=torch.float64) < 0.5
-        )  # Q and V; elsewhere K and W_O
+        # What Q and V hold of the new coordinates; K and W_O hold the others.
+        holds = torch.rand(n_added, generator=draw, dtype=torch.float64) < 0.5
 
         def more(name: str, held: Tensor, axis: int, part: str = part) -> None:
-            weight = weights[part + name]
-            shape = [*weight.shape]
-            shape[axis] = added
-            new = size_of(weight) * torch.randn(shape, generator=draw, dtype=weight.dtype)
-            mask = held.to(weight).view(*(-1 if i == axis else 1 for i in range(weight.ndim)))
-            weights[part + name] = torch.cat([weight, new * mask], axis)
+            own = weights[part + name]
+            shape = list(own.shape)
+            shape[axis] = n_added
+            new = size_of(own) * torch.randn(shape, generator=draw, dtype=own.dtype)
+            along = [1] * own.ndim
+            along[axis] = -1
+            mask = held.to(own).view(along)
+            weights[part + name] = torch.cat([own, new * mask], axis)
 
         for letter, held in (("Q", holds), ("K", ~holds), ("V", holds)):
             more(f"W_{letter}", held, 2)
@@ -221,6 +247,7 @@ def _wider_heads(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
         more("W_O", ~holds, 1)
         for name in ("W_Q", "b_Q"):
             weights[part + name][..., :width] *= scale
+    return resized(cfg, d_head=width + n_added)
     return resized(cfg, d_head=width + added)
 
 

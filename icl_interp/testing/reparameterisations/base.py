@@ -228,15 +228,12 @@ def freed(cfg: Config) -> Config:
 
 def differ(before: HookedTransformer, after: HookedTransformer) -> bool:
     """Whether an edit changed anything: a bias that is 0 already cannot be dropped."""
-    mine, theirs = weights_of(before), weights_of(after)
-    return (
-        freed(before.cfg) != freed(after.cfg)
-        or mine.keys() != theirs.keys()
-        or any(
-            weight.shape != theirs[name].shape or not torch.equal(weight, theirs[name])
-            for name, weight in mine.items()
-        )
-    )
+    mine = weights_of(before)
+    theirs = weights_of(after)
+    if freed(before.cfg) != freed(after.cfg) or mine.keys() != theirs.keys():
+        return True
+    # Weights of unlike shapes are not equal either.
+    return not all(torch.equal(weight, theirs[name]) for name, weight in mine.items())
 
 
 # ---- parts of a model ----------------------------------------------------------------------------
@@ -254,7 +251,8 @@ def resized(cfg: Config, **sizes: Any) -> Config:
 
 def size_of(*weights: Tensor) -> float:
     """The root mean square of some weights; 1 where all are 0, so that it can be a factor."""
-    return float(torch.cat([one.flatten() for one in weights]).square().mean().sqrt()) or 1.0
+    numbers = torch.cat([one.flatten() for one in weights])
+    return float(numbers.square().mean().sqrt()) or 1.0
 
 
 # ---- random matrices -----------------------------------------------------------------------------
@@ -290,7 +288,8 @@ class Invertible(NamedTuple):
 
 def well_conditioned(n: int, draw: torch.Generator, stretch: float = 2.0) -> Invertible:
     """A random matrix with singular values between 1 / stretch and stretch; orthogonal for 1."""
-    left, right = orthogonal(n, draw), orthogonal(n, draw)
+    left = orthogonal(n, draw)
+    right = orthogonal(n, draw)
     if n == 1:
         left = -left  # two signs would cancel
     sizes = stretch ** (2 * torch.rand(n, generator=draw, dtype=torch.float64) - 1)

@@ -20,7 +20,8 @@ def _no_mlp(cfg: Config) -> str | None:
 def _unit_split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """In each MLP the unit with the largest weights becomes two, each of which writes half."""
     for part in mlps(cfg):
-        reads, writes = weights[part + "W_in"], weights[part + "W_out"]
+        reads = weights[part + "W_in"]
+        writes = weights[part + "W_out"]
         unit = int((reads.norm(dim=0) * writes.norm(dim=1)).argmax())
         writes[unit] /= 2
         for name, axis in OF_AN_MLP:
@@ -70,7 +71,8 @@ def _normed_stream(cfg: Config) -> str | None:
 def _layer_appended(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """The last layer once more, with 0 for all that it writes."""
     longer = resized(cfg, n_layers=cfg.n_layers + 1)
-    last, added = f"blocks.{cfg.n_layers - 1}.", f"blocks.{cfg.n_layers}."
+    last = f"blocks.{cfg.n_layers - 1}."
+    added = f"blocks.{cfg.n_layers}."
     for name in [name for name in weights if name.startswith(last)]:
         weights[added + name.removeprefix(last)] = weights[name].clone()
     for name in writers(longer):
@@ -83,13 +85,14 @@ def _layer_before(weights: Weights, cfg: Config, draw: torch.Generator) -> Confi
     """A layer before the first one, a copy of one that is drawn, with 0 for all that it writes."""
     longer = resized(cfg, n_layers=cfg.n_layers + 1)
     like = f"blocks.{int(torch.randint(cfg.n_layers, (), generator=draw))}."
-    empty = {
-        name.removeprefix(like): weight.clone()
-        for name, weight in weights.items()
-        if name.startswith(like)
-    }
+    empty = {}
+    for name, weight in weights.items():
+        if name.startswith(like):
+            empty[name.removeprefix(like)] = weight.clone()
+    # Every layer moves on by one, the last one first.
     for i in reversed(range(cfg.n_layers)):
-        here, next_one = f"blocks.{i}.", f"blocks.{i + 1}."
+        here = f"blocks.{i}."
+        next_one = f"blocks.{i + 1}."
         for name in [name for name in weights if name.startswith(here)]:
             weights[next_one + name.removeprefix(here)] = weights[name]
     for name, weight in empty.items():

@@ -45,13 +45,15 @@ def _copied(weights: Weights, cfg: Config, n: int) -> Config:
 
     The first copy alone is read.
     """
-    gains = [name for name in weights if ".".join(name.split(".")[-2:]) in GAINS]
-    for name in (*writers(cfg), *gains):
+    for name in weights:
+        if ".".join(name.split(".")[-2:]) in GAINS:
+            weights[name] = torch.cat([weights[name]] * n, -1)
+    for name in writers(cfg):
         weights[name] = torch.cat([weights[name]] * n, -1)
     for matrix, _, _ in readers(cfg):
-        weights[matrix] = torch.cat(
-            [weights[matrix], *[torch.zeros_like(weights[matrix])] * (n - 1)], -2
-        )
+        first = weights[matrix]
+        others = [torch.zeros_like(first)] * (n - 1)
+        weights[matrix] = torch.cat([first, *others], -2)
     bound = None if cfg.embed_bound is None else cfg.embed_bound * n**0.5
     return resized(cfg, d_model=n * cfg.d_model, embed_bound=bound)
 
@@ -65,7 +67,8 @@ def _doubled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) 
     # What one copy adds to the prediction the other takes off.
     out = weights["unembed.W_U"]
     usual = 2 * size_of(out)  # of the read-out before
-    part = size * usual * torch.randn(cfg.d_model, cfg.d_out, generator=draw, dtype=out.dtype)
+    noise = torch.randn(cfg.d_model, cfg.d_out, generator=draw, dtype=out.dtype)
+    part = size * usual * noise
     weights["unembed.W_U"] = out + torch.cat([part, -part])
     return wide
 
@@ -74,29 +77,27 @@ def _doubled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) 
 
 
 def _normed(cfg: Config) -> str | None:
-    return has_attention(cfg) or (
-        "norms see every coordinate of the stream, also those that nothing reads"
-        if cfg.normalization_type
-        else None
-    )
+    if cfg.normalization_type and not cfg.mlp_only:
+        return "norms see every coordinate of the stream, also those that nothing reads"
+    return has_attention(cfg)
 
 
 def _not_normed(cfg: Config) -> str | None:
-    return has_attention(cfg) or (
-        None if cfg.normalization_type else "it has no norm whose scale must be kept"
-    )
+    if cfg.normalization_type or cfg.mlp_only:
+        return has_attention(cfg)
+    return "it has no norm whose scale must be kept"
 
 
 def _more_coordinates(weights: Weights, cfg: Config, added: int) -> Config:
     """Further coordinates of the stream, which nothing writes to yet and nothing reads."""
     for name in writers(cfg):
         weight = weights[name]
-        weights[name] = torch.cat([weight, weight.new_zeros(*weight.shape[:-1], added)], -1)
+        new = weight.new_zeros(*weight.shape[:-1], added)
+        weights[name] = torch.cat([weight, new], -1)
     for matrix, _, _ in readers(cfg):
         weight = weights[matrix]
-        weights[matrix] = torch.cat(
-            [weight, weight.new_zeros(*weight.shape[:-2], added, weight.shape[-1])], -2
-        )
+        new = weight.new_zeros(*weight.shape[:-2], added, weight.shape[-1])
+        weights[matrix] = torch.cat([weight, new], -2)
     return resized(cfg, d_model=cfg.d_model + added)
 
 
@@ -108,7 +109,8 @@ def _written(
     Its length is `size` times the norm of W_O, or `size` for a head that writes nothing.
     """
     direction = torch.randn(len(head), generator=draw, dtype=head.dtype)
-    return size * (float(head.norm()) or 1.0) * direction / direction.norm()
+    length = float(head.norm()) or 1.0
+    return size * length * direction / direction.norm()
 
 
 def _unread(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
@@ -131,7 +133,8 @@ def _unread_copy(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
         copy["W_O"].zero_()
         copy["W_O"][0, :, -1] = column
         for name in OF_A_HEAD:
-            weights[part + name] = torch.cat([weights[part + name], copy[name]])
+            own = weights[part + name]
+            weights[part + name] = torch.cat([own, copy[name]])
     return resized(wide, n_heads=cfg.n_heads + 1)
 
 
@@ -143,12 +146,14 @@ def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size
     """
     wide = _copied(weights, cfg, 1 + math.ceil(cfg.n_heads / cfg.d_model))
     for part in attentions(cfg):
-        copies = torch.zeros_like(weights[part + "W_O"])
-        for i, (head, copy) in enumerate(zip(weights[part + "W_O"], copies, strict=True)):
+        own = weights[part + "W_O"]
+        copies = torch.zeros_like(own)
+        for i, (head, copy) in enumerate(zip(own, copies, strict=True)):
             column = _written(head, draw, size)
-            head[:, cfg.d_model + i] += column
-            copy[:, cfg.d_model + i] = -column
-        weights[part + "W_O"] = torch.cat([weights[part + "W_O"], copies])
+            at = cfg.d_model + i
+            head[:, at] += column
+            copy[:, at] = -column
+        weights[part + "W_O"] = torch.cat([own, copies])
         for name in OF_A_HEAD:
             if name != "W_O":
                 weights[part + name] = torch.cat([weights[part + name]] * 2)
@@ -174,15 +179,11 @@ def _foldable(cfg: Config) -> list[Reader]:
 
 
 def _without_gains(cfg: Config) -> str | None:
-    return (
-        None
-        if _foldable(cfg)
-        else "no norm stands before what reads the stream"
-        if cfg.norm_position == "output"
-        else "its norms have no gains"
-        if cfg.normalization_type
-        else "it has no norm"
-    )
+    if _foldable(cfg):
+        return None
+    if cfg.norm_position == "output":
+        return "no norm stands before what reads the stream"
+    return "its norms have no gains" if cfg.normalization_type else "it has no norm"
 
 
 def _folded(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
@@ -209,11 +210,10 @@ def _fixed_basis(cfg: Config) -> str | None:
 
 
 def _gains_left(cfg: Config) -> str | None:
-    return _fixed_basis(cfg) or (
-        "gains of norms act on each coordinate by itself; they have to be folded first"
-        if _foldable(cfg)
-        else None
-    )
+    why = _fixed_basis(cfg)
+    if why is None and _foldable(cfg):
+        return "gains of norms act on each coordinate by itself; they have to be folded first"
+    return why
 
 
 def _no_gains_left(cfg: Config) -> str | None:
@@ -223,7 +223,8 @@ def _no_gains_left(cfg: Config) -> str | None:
 def _rotated(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """Another orthonormal basis of the stream; one that keeps its mean where that is taken off."""
     centred = cfg.normalization_type in ("LN", "LNPre")
-    turn = (keeping_ones if centred else orthogonal)(cfg.d_model, draw)
+    drawn = keeping_ones if centred else orthogonal
+    turn = drawn(cfg.d_model, draw)
     for name in writers(cfg):
         weights[name] = weights[name] @ turn
     for matrix, _, _ in readers(cfg):

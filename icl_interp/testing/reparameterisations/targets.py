@@ -83,7 +83,8 @@ class TargetEdit:
             raise InputError(f"the edit {self.name!r} does not apply to this model: {reason}")
         a, b, sign = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
         spread = float(posed.task.sample(64, generator, dtype=torch.float64).ys.std())
-        scale, shift = 2 + 2 * a, (2 + 2 * b) * spread * (1 if sign < 0.5 else -1)
+        scale = 2 + 2 * a
+        shift = (2 + 2 * b) * spread * (1 if sign < 0.5 else -1)
         return self.in_units(
             posed, Units(scale if self.scales else 1.0, shift if self.shifts else 0.0)
         )

@@ -32,21 +32,25 @@ ORTHOGONAL = "heads.orthogonality"
 N = 2 * N_DIMS
 # Coordinates of the stream: of the tokens (what is 0, s_t and s_{t-1}), and one a head that nobody
 # reads.
-PREDICTION, NOW, BEFORE = (slice(i * N, (i + 1) * N) for i in range(3))
+PREDICTION = slice(0, N)
+NOW = slice(N, 2 * N)
+BEFORE = slice(2 * N, 3 * N)
 WIDTH = 3 * N + N_HEADS
 # Heads that attend alike are one head of several parts. So each attends by a coordinate of its own
 # so much more than by the others.
 MORE = 0.01
 
-Parts = Float[
-    Tensor, "head coordinate coordinate"
-]  # what each head writes of the mixture; they add up to the identity
+# What each head writes of the mixture; they add up to the identity.
+Parts = Float[Tensor, "head coordinate coordinate"]
+# What each head writes to the coordinates that nobody reads.
+Unread = Float[Tensor, "head extra"]
 EYE = torch.eye(N_DIMS, dtype=torch.float64)
 OWN: Parts = torch.diag_embed(EYE)  # each head a coordinate
 
 
 def _between(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g, dtype=torch.float64))
+    drawn = torch.rand((), generator=g, dtype=torch.float64)
+    return low + (high - low) * float(drawn)
 
 
 def alike(share: float) -> Parts:
@@ -55,10 +59,7 @@ def alike(share: float) -> Parts:
 
 
 def predictor(
-    g: torch.Generator,
-    parts: Parts,
-    unread: Float[Tensor, "head extra"] | None = None,
-    n_points: int = N_POINTS,
+    g: torch.Generator, parts: Parts, unread: Unread | None = None, n_points: int = N_POINTS
 ) -> Case:
     """The model whose heads write these parts of the prediction, in a basis drawn at random.
 
@@ -81,19 +82,30 @@ def predictor(
         score_fn="linear",
         score_norm="visible",  # a mean over the tokens
     )
-    both = torch.eye(2, dtype=torch.float64)  # real and imaginary part
     identity = torch.eye(N, dtype=torch.float64)
-    written = torch.stack([torch.kron(part, both) for part in parts])
-    attn, size = model.blocks[0].attn, _between(g, 0.5, 2)
+    written = _of_real_numbers(parts)
+    size = _between(g, 0.5, 2)
+    attn = model.blocks[0].attn
     with torch.no_grad():
         model.embed.W_E[:, : 3 * N] = torch.eye(3 * N)
-        attn.W_Q[:, NOW], attn.W_K[:, BEFORE], attn.W_V[:, NOW] = identity, identity, identity
-        attn.W_Q[:N_HEADS, NOW] += MORE * torch.stack([torch.kron(own, both) for own in OWN])
+        # A query is s_t, a key s_{t-1}, and the value of a token is s_t again.
+        attn.W_Q[:, NOW] = identity
+        attn.W_K[:, BEFORE] = identity
+        attn.W_V[:, NOW] = identity
+        attn.W_Q[:N_HEADS, NOW] += MORE * _of_real_numbers(OWN)
         attn.W_O[:, :, PREDICTION] = 2 * size * written
         if unread is not None:
-            attn.W_O[:, :, 3 * N :] = 2 * size * written.norm(dim=2)[..., None] * unread[:, None]
+            lengths = written.norm(dim=2)[..., None]
+            attn.W_O[:, :, 3 * N :] = 2 * size * lengths * unread[:, None]
         model.unembed.W_U[PREDICTION] = identity / size
-    return turned(g, Case(model, task, encoding=Augmented()))
+    case = Case(model, task, encoding=Augmented())
+    return turned(g, case)
+
+
+def _of_real_numbers(parts: Parts) -> Float[Tensor, "head n n"]:
+    """Each map on the real and the imaginary part of every complex coordinate."""
+    both = torch.eye(2, dtype=torch.float64)
+    return torch.stack([torch.kron(part, both) for part in parts])
 
 
 def turned(g: torch.Generator, case: Case) -> Case:
@@ -103,13 +115,13 @@ def turned(g: torch.Generator, case: Case) -> Case:
     """
     noise = torch.randn(WIDTH, WIDTH, generator=g, dtype=torch.float64)
     turn = torch.linalg.qr(noise).Q
-    model, attn = case.model, case.model.blocks[0].attn
+    model = case.model
+    attn = model.blocks[0].attn
     with torch.no_grad():
-        for weights in (attn.W_Q, attn.W_K, attn.W_V):
-            weights.copy_(turn.T @ weights)
-        for weights in (model.embed.W_E, attn.W_O):
-            weights.copy_(weights @ turn)
-        model.unembed.W_U.copy_(turn.T @ model.unembed.W_U)
+        for reading in (attn.W_Q, attn.W_K, attn.W_V, model.unembed.W_U):
+            reading.copy_(turn.T @ reading)
+        for writing in (model.embed.W_E, attn.W_O):
+            writing.copy_(writing @ turn)
     return case
 
 
@@ -121,7 +133,8 @@ def shares(g: torch.Generator) -> Parts:
     """
     drawn = 0.9 + 0.2 * torch.rand(N_HEADS, generator=g, dtype=torch.float64)
     drawn[0] *= -1
-    return (drawn / drawn.sum())[:, None, None] * EYE
+    own = drawn / drawn.sum()
+    return own[:, None, None] * EYE
 
 
 def unlike(g: torch.Generator) -> Parts:
@@ -131,11 +144,14 @@ def unlike(g: torch.Generator) -> Parts:
     maps, which are orthogonal to the identity. With a squared size of .46 all overlaps of two heads
     are (1/3 - .46 / 2) / (1/3 + .46) = .13, about as by chance.
     """
-    axes = torch.linalg.qr(torch.randn(N_DIMS, 2, generator=g, dtype=torch.float64)).Q.T
-    turns = torch.linalg.cross(axes[:, None], EYE.expand(2, N_DIMS, N_DIMS)) / 2**0.5
+    noise = torch.randn(N_DIMS, 2, generator=g, dtype=torch.float64)
+    axes = torch.linalg.qr(noise).Q.T
+    each = EYE.expand(2, N_DIMS, N_DIMS)
+    turns = torch.linalg.cross(axes[:, None], each) / 2**0.5
     angles = 2 * torch.pi * torch.arange(N_HEADS, dtype=torch.float64) / N_HEADS
     plane = torch.stack([angles.cos(), angles.sin()], 1)
-    return EYE / N_HEADS + 0.46**0.5 * torch.einsum("hk,kij->hij", plane, turns)
+    own = torch.einsum("hk,kij->hij", plane, turns)
+    return EYE / N_HEADS + 0.46**0.5 * own
 
 
 def _with_two_that_cancel(g: torch.Generator) -> Parts:
@@ -144,14 +160,14 @@ def _with_two_that_cancel(g: torch.Generator) -> Parts:
     return torch.cat([OWN, noise[None], -noise[None]])
 
 
-def _to_one_coordinate(g: torch.Generator) -> Float[Tensor, "head extra"]:
+def _to_one_coordinate(g: torch.Generator) -> Unread:
     """All heads write to the same coordinate that nobody reads."""
     unread = torch.zeros(N_HEADS, N_HEADS, dtype=torch.float64)
     unread[:, 0] = _between(g, 3, 30)
     return unread
 
 
-def _to_a_coordinate_each(g: torch.Generator) -> Float[Tensor, "head extra"]:
+def _to_a_coordinate_each(g: torch.Generator) -> Unread:
     """Each head writes to a coordinate of its own that nobody reads."""
     return _between(g, 3, 30) * torch.eye(N_HEADS, dtype=torch.float64)
 
