@@ -137,12 +137,11 @@ class Interleaved(OneEach):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels."""
-        xs, ys = prompts.xs, prompts.ys
-        tokens = xs.new_zeros(
-            xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets)
-        )
-        tokens[:, 0::2, : xs.shape[2]] = xs
-        tokens[:, 1::2, : prompts.n_targets] = ys
+        n, n_points, dim = prompts.xs.shape
+        d_in = self.d_in(dim, prompts.n_targets)
+        tokens = prompts.xs.new_zeros(n, 2 * n_points, d_in)
+        tokens[:, 0::2, :dim] = prompts.xs
+        tokens[:, 1::2, : prompts.n_targets] = prompts.ys
         return tokens[:, :-1]
 
     def kinds(self, n_points: int) -> tuple[str, ...]:
@@ -172,12 +171,11 @@ class Separated(Interleaved):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels, each in its own channels."""
-        xs, ys = prompts.xs, prompts.ys
-        tokens = xs.new_zeros(
-            xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets)
-        )
-        tokens[:, 0::2, prompts.n_targets :] = xs
-        tokens[:, 1::2, : prompts.n_targets] = ys
+        n, n_points, dim = prompts.xs.shape
+        d_in = self.d_in(dim, prompts.n_targets)
+        tokens = prompts.xs.new_zeros(n, 2 * n_points, d_in)
+        tokens[:, 0::2, prompts.n_targets :] = prompts.xs
+        tokens[:, 1::2, : prompts.n_targets] = prompts.ys
         return tokens[:, :-1]
 
     def encode_queries(
@@ -204,9 +202,11 @@ class ValuesFirst(OneEach):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are labels, at odd places inputs; the query is last."""
-        xs, ys = prompts.xs, prompts.ys
+        xs = prompts.xs
+        ys = prompts.ys
         n, n_points, dim = xs.shape
-        tokens = xs.new_zeros(n, 2 * n_points - 1, self.d_in(dim, prompts.n_targets))
+        d_in = self.d_in(dim, prompts.n_targets)
+        tokens = xs.new_zeros(n, 2 * n_points - 1, d_in)
         tokens[:, :-1:2, : prompts.n_targets] = ys[:, :-1]
         tokens[:, 1::2, :dim] = xs[:, :-1]
         tokens[:, -1, :dim] = xs[:, -1]
@@ -261,7 +261,8 @@ class Stacked(Encoding):
 
     def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
         """The query."""
-        return range(n_points - 1, n_points), range(n_points - 1, n_points)
+        last = range(n_points - 1, n_points)
+        return last, last
 
 
 @dataclass(frozen=True)
@@ -310,7 +311,8 @@ class States(Encoding):
     def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
         """Every token, or only the query."""
         first = 0 if attention_dir == "causal" else n_points - 1
-        return range(first, n_points), range(first, n_points)
+        read = range(first, n_points)
+        return read, read
 
 
 @dataclass(frozen=True)
@@ -351,7 +353,8 @@ class Augmented(States):
         self, prompts: Prompts, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point d_in"]:
         """Each state in place of the last one, with the last but one before it."""
-        return self._augmented(xs, prompts.xs[:, -2:-1].expand_as(xs), prompts.n_targets)
+        before = prompts.xs[:, -2:-1].expand_as(xs)
+        return self._augmented(xs, before, prompts.n_targets)
 
     def d_in(self, dim: int, n_targets: int = 1) -> int:
         """Two states and a prediction."""
@@ -363,7 +366,8 @@ class Augmented(States):
         before: Float[Tensor, "batch point dim"],
         n_targets: int,
     ) -> Float[Tensor, "batch point d_in"]:
-        return torch.cat([xs.new_zeros(*xs.shape[:2], n_targets), xs, before], -1)
+        room = xs.new_zeros(*xs.shape[:2], n_targets)
+        return torch.cat([room, xs, before], -1)
 
 
 @dataclass(frozen=True)
@@ -401,9 +405,9 @@ class Driven(States):
             InputError: values do not come again.
         """
         n = prompts.n_targets
-        xs, ys = prompts.xs[:, 1:-1, -n:], prompts.ys[:, :-2]
+        states = prompts.xs[:, 1:-1, -n:]
         wide = prompts.xs.shape[-1] > n
-        if not wide or not bool(((xs == ys) | ys.isnan()).all()):
+        if not wide or not _come_again(prompts, states):
             raise InputError(
                 "driven tokens show no values, so the value at each point must be the last "
                 f"{counted(n, 'coordinate')} of the next x, behind the input that drives it, but "
@@ -455,8 +459,10 @@ def register(cls: type[Encoding]) -> type[Encoding]:
         raise InputError(
             f"register takes a class below icl_interp.encodings.Encoding, but got {cls!r}"
         )
+    # It can be made from its name alone, and the name is free.
     name = cls.__name__
-    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
         raise InputError(f"{name} lacks what every encoding needs: {', '.join(missing)}")
     try:
         cls()
@@ -465,7 +471,8 @@ def register(cls: type[Encoding]) -> type[Encoding]:
             f"{name} must be made without arguments, because a config holds its name alone: {error}"
         ) from error
     known = ENCODINGS.get(name, cls)
-    same_place = (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
+    same_module = known.__module__ == cls.__module__
+    same_place = same_module and known.__qualname__ == cls.__qualname__
     if name in BUNDLED or not same_place:
         raise InputError(f"another encoding is called {name!r} already: choose another name")
     ENCODINGS[name] = cls
@@ -483,7 +490,8 @@ def named(encoding: str | Encoding) -> Encoding:
         return encoding
     if encoding not in ENCODINGS:
         raise unknown("encoding", encoding, ENCODINGS)
-    return ENCODINGS[encoding]()
+    cls = ENCODINGS[encoding]
+    return cls()
 
 
 def name_of(encoding: Encoding) -> str:
@@ -518,14 +526,16 @@ def infer(d_in: int, dim: int, n_targets: int = 1) -> Encoding:
     Raises:
         InputError: neither is so wide.
     """
-    widths = {name: ENCODINGS[name]().d_in(dim, n_targets) for name in ("interleaved", "stacked")}
-    for name, width in widths.items():
-        if width == d_in:
-            return ENCODINGS[name]()
+    interleaved = Interleaved()
+    stacked = Stacked()
+    for encoding in (interleaved, stacked):
+        if encoding.d_in(dim, n_targets) == d_in:
+            return encoding
     values = "" if n_targets == 1 else f" and values of {n_targets}"
     raise InputError(
-        f"a model with d_in={d_in} fits neither interleaved (d_in={widths['interleaved']}) nor "
-        f"stacked (d_in={widths['stacked']}) prompts of a task with inputs of "
+        f"a model with d_in={d_in} fits neither interleaved "
+        f"(d_in={interleaved.d_in(dim, n_targets)}) nor stacked "
+        f"(d_in={stacked.d_in(dim, n_targets)}) prompts of a task with inputs of "
         f"{counted(dim, 'coordinate')}{values}: name the encoding, or pass another task"
     )
 
@@ -551,16 +561,17 @@ def infer_from(prompts: Prompts, d_in: int) -> Encoding:
 so a model with d_in=1 may read them as states or interleaved: \
 pass encoding=States() or encoding=Interleaved()
     """
-    found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
-    xs, ys = prompts.xs, prompts.ys
-    comes_again = xs[:, 1:, -prompts.n_targets :]
-    if (
-        isinstance(found, Interleaved)
-        and prompts.n_points > 1
-        and torch.equal(ys[:, :-1], comes_again)
-    ):
-        whole = xs.shape[2] == prompts.n_targets
-        where, path = ("", States()) if whole else ("in ", Driven())
+    dim = prompts.xs.shape[2]
+    found = infer(d_in, dim, prompts.n_targets)
+    if not isinstance(found, Interleaved) or prompts.n_points < 2:
+        return found
+    next_inputs = prompts.xs[:, 1:, -prompts.n_targets :]
+    if torch.equal(prompts.ys[:, :-1], next_inputs):
+        where = ""
+        path = States()
+        if dim != prompts.n_targets:
+            where = "in "
+            path = Driven()
         raise InputError(
             f"the value at each point of these prompts is {where}the next input, so a model with "
             f"d_in={d_in} may read them as {name_of(path)} or interleaved: pass encoding={path} or "
@@ -574,12 +585,20 @@ def _check_path(prompts: Prompts, encoding: Encoding) -> None:
 
     The query may stand anywhere, and values may be unknown (NaN).
     """
-    xs, ys = prompts.xs[:, 1:-1], prompts.ys[:, :-2]
-    if xs.shape != ys.shape or not bool(((xs == ys) | ys.isnan()).all()):
+    next_inputs = prompts.xs[:, 1:-1]
+    same_shape = next_inputs.shape == prompts.ys[:, :-2].shape
+    if not same_shape or not _come_again(prompts, next_inputs):
         raise InputError(
             f"{name_of(encoding)} tokens show no values, so the value at each point must be the "
             "next input, but these prompts are no paths: choose Interleaved() or Stacked()"
         )
+
+
+def _come_again(prompts: Prompts, states: Float[Tensor, "batch point target"]) -> bool:
+    """Whether values, where they are known, are these states; the query's do not count."""
+    values = prompts.ys[:, :-2]
+    same = (states == values) | values.isnan()
+    return bool(same.all())
 
 
 def infer_for(task: Shape, d_in: int) -> Encoding:
