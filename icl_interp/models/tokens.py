@@ -138,8 +138,7 @@ class Interleaved(OneEach):
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels."""
         n, n_points, dim = prompts.xs.shape
-        d_in = self.d_in(dim, prompts.n_targets)
-        tokens = prompts.xs.new_zeros(n, 2 * n_points, d_in)
+        tokens = prompts.xs.new_zeros(n, 2 * n_points, self.d_in(dim, prompts.n_targets))
         tokens[:, 0::2, :dim] = prompts.xs
         tokens[:, 1::2, : prompts.n_targets] = prompts.ys
         return tokens[:, :-1]
@@ -172,8 +171,7 @@ class Separated(Interleaved):
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels, each in its own channels."""
         n, n_points, dim = prompts.xs.shape
-        d_in = self.d_in(dim, prompts.n_targets)
-        tokens = prompts.xs.new_zeros(n, 2 * n_points, d_in)
+        tokens = prompts.xs.new_zeros(n, 2 * n_points, self.d_in(dim, prompts.n_targets))
         tokens[:, 0::2, prompts.n_targets :] = prompts.xs
         tokens[:, 1::2, : prompts.n_targets] = prompts.ys
         return tokens[:, :-1]
@@ -203,11 +201,9 @@ class ValuesFirst(OneEach):
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are labels, at odd places inputs; the query is last."""
         xs = prompts.xs
-        ys = prompts.ys
         n, n_points, dim = xs.shape
-        d_in = self.d_in(dim, prompts.n_targets)
-        tokens = xs.new_zeros(n, 2 * n_points - 1, d_in)
-        tokens[:, :-1:2, : prompts.n_targets] = ys[:, :-1]
+        tokens = xs.new_zeros(n, 2 * n_points - 1, self.d_in(dim, prompts.n_targets))
+        tokens[:, :-1:2, : prompts.n_targets] = prompts.ys[:, :-1]
         tokens[:, 1::2, :dim] = xs[:, :-1]
         tokens[:, -1, :dim] = xs[:, -1]
         return tokens
@@ -353,8 +349,7 @@ class Augmented(States):
         self, prompts: Prompts, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point d_in"]:
         """Each state in place of the last one, with the last but one before it."""
-        before = prompts.xs[:, -2:-1].expand_as(xs)
-        return self._augmented(xs, before, prompts.n_targets)
+        return self._augmented(xs, prompts.xs[:, -2:-1].expand_as(xs), prompts.n_targets)
 
     def d_in(self, dim: int, n_targets: int = 1) -> int:
         """Two states and a prediction."""
@@ -366,8 +361,7 @@ class Augmented(States):
         before: Float[Tensor, "batch point dim"],
         n_targets: int,
     ) -> Float[Tensor, "batch point d_in"]:
-        room = xs.new_zeros(*xs.shape[:2], n_targets)
-        return torch.cat([room, xs, before], -1)
+        return torch.cat([xs.new_zeros(*xs.shape[:2], n_targets), xs, before], -1)
 
 
 @dataclass(frozen=True)
@@ -471,8 +465,7 @@ def register(cls: type[Encoding]) -> type[Encoding]:
             f"{name} must be made without arguments, because a config holds its name alone: {error}"
         ) from error
     known = ENCODINGS.get(name, cls)
-    same_module = known.__module__ == cls.__module__
-    same_place = same_module and known.__qualname__ == cls.__qualname__
+    same_place = known.__module__ == cls.__module__ and known.__qualname__ == cls.__qualname__
     if name in BUNDLED or not same_place:
         raise InputError(f"another encoding is called {name!r} already: choose another name")
     ENCODINGS[name] = cls
@@ -490,8 +483,7 @@ def named(encoding: str | Encoding) -> Encoding:
         return encoding
     if encoding not in ENCODINGS:
         raise unknown("encoding", encoding, ENCODINGS)
-    cls = ENCODINGS[encoding]
-    return cls()
+    return ENCODINGS[encoding]()
 
 
 def name_of(encoding: Encoding) -> str:
@@ -561,17 +553,14 @@ def infer_from(prompts: Prompts, d_in: int) -> Encoding:
 so a model with d_in=1 may read them as states or interleaved: \
 pass encoding=States() or encoding=Interleaved()
     """
-    dim = prompts.xs.shape[2]
-    found = infer(d_in, dim, prompts.n_targets)
+    found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
     if not isinstance(found, Interleaved) or prompts.n_points < 2:
         return found
     next_inputs = prompts.xs[:, 1:, -prompts.n_targets :]
     if torch.equal(prompts.ys[:, :-1], next_inputs):
-        where = ""
-        path = States()
-        if dim != prompts.n_targets:
-            where = "in "
-            path = Driven()
+        whole = prompts.xs.shape[2] == prompts.n_targets
+        where = "" if whole else "in "
+        path = States() if whole else Driven()
         raise InputError(
             f"the value at each point of these prompts is {where}the next input, so a model with "
             f"d_in={d_in} may read them as {name_of(path)} or interleaved: pass encoding={path} or "
@@ -586,8 +575,7 @@ def _check_path(prompts: Prompts, encoding: Encoding) -> None:
     The query may stand anywhere, and values may be unknown (NaN).
     """
     next_inputs = prompts.xs[:, 1:-1]
-    same_shape = next_inputs.shape == prompts.ys[:, :-2].shape
-    if not same_shape or not _come_again(prompts, next_inputs):
+    if next_inputs.shape != prompts.ys[:, :-2].shape or not _come_again(prompts, next_inputs):
         raise InputError(
             f"{name_of(encoding)} tokens show no values, so the value at each point must be the "
             "next input, but these prompts are no paths: choose Interleaved() or Stacked()"
@@ -597,8 +585,7 @@ def _check_path(prompts: Prompts, encoding: Encoding) -> None:
 def _come_again(prompts: Prompts, states: Float[Tensor, "batch point target"]) -> bool:
     """Whether values, where they are known, are these states; the query's do not count."""
     values = prompts.ys[:, :-2]
-    same = (states == values) | values.isnan()
-    return bool(same.all())
+    return bool(((states == values) | values.isnan()).all())
 
 
 def infer_for(task: Shape, d_in: int) -> Encoding:
