@@ -43,9 +43,10 @@ def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | R
     """
     if are_numbers(value) and len(value) == dim and min(value) > 0:
         return tuple(value)
-    long = isinstance(value, (tuple, list)) and len(value) > MAX_ROWS
-    if long and isinstance(value[0], (tuple, list)):
-        raise InputError(too_many_rows(len(value), name))
+    if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS:
+        first = value[0]
+        if isinstance(first, (tuple, list)):
+            raise InputError(too_many_rows(len(value), name))
     if _are_rows(value, dim) and len(value) == dim:
         matrix = torch.tensor(value, dtype=torch.float64)
         if _is_covariance(matrix):
