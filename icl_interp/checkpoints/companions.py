@@ -66,10 +66,12 @@ class Role:
 
     def __str__(self) -> str:
         value = ",".join(map(str, self.degrees)) if self.degrees else ""
-        value = value if self.half_width is None else f"{self.half_width:g}"
-        return f"{self.kind} {value}".rstrip() + (
-            f", further seed {self.further}" if self.further else ""
-        )
+        if self.half_width is not None:
+            value = f"{self.half_width:g}"
+        text = f"{self.kind} {value}".rstrip()
+        if self.further:
+            text += f", further seed {self.further}"
+        return text
 
     @property
     def first(self) -> "Role":
@@ -88,12 +90,15 @@ def relation(mine: Run, other: Run) -> Role | None:
     >>> relation(run, {**run, "task": {"degrees": [1, 3]}})
     Role(kind='degrees', degrees=(1, 3), half_width=None, further=0)
     """
-    a, b = _flat(mine), _flat(other)
-    changed = {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)} - {"model.init_std"}
+    # The settings that differ, and the one respect in which they do. The scale of the first
+    # weights is none.
+    a = _flat(mine)
+    b = _flat(other)
+    changed = _differing(a, b)
+    changed.discard("model.init_std")
     kind = None
     if not changed:
-        seeds = [(run.get("training") or {}).get("seed") for run in (mine, other)]
-        kind = "another seed" if seeds[0] != seeds[1] else None
+        kind = "another seed" if _seed(mine) != _seed(other) else None
     elif changed <= NORMS:
         kind = _norm_role(a, b)
     elif changed == {"model.attn_only"}:
@@ -105,13 +110,22 @@ def relation(mine: Run, other: Run) -> Role | None:
     elif changed == {"task.degrees"}:
         return Role("degrees", degrees=tuple(b["task.degrees"]))
     elif changed == {"task.inputs", "task.coefficients"}:
-        widths = {_half_width(b.get(f"task.{law}")) for law in ("inputs", "coefficients")}
-        return (
-            Role("interval", half_width=widths.pop())
-            if len(widths) == 1 and None not in widths
-            else None
-        )
+        of_inputs = _half_width(b.get("task.inputs"))
+        of_coefficients = _half_width(b.get("task.coefficients"))
+        if of_inputs is None or of_inputs != of_coefficients:
+            return None
+        return Role("interval", half_width=of_inputs)
     return Role(kind) if kind else None
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
+    """Names of settings that two runs have not in common."""
+    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
+
+
+def _seed(run: Run) -> Any:
+    """Of its training, where there is any."""
+    return (run.get("training") or {}).get("seed")
 
 
 def role(mine: Run, other: Run) -> Role:
@@ -123,20 +137,23 @@ def role(mine: Run, other: Run) -> Role:
     found = relation(mine, other)
     if found:
         return found
-    a, b = _flat(mine), _flat(other)
-    changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
-    differences = ", ".join(
-        f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})" for key in changed[:6]
-    )
+    a = _flat(mine)
+    b = _flat(other)
+    changed = sorted(_differing(a, b))
+    differences = []
+    for key in changed[:6]:
+        differences.append(f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})")
+    listed = ", ".join(differences) or "nothing"
     more = f" and {len(changed) - 6} more" if len(changed) > 6 else ""
     raise InputError(
         "a companion differs from the model in one respect, but this one differs in "
-        f"{differences or 'nothing'}{more}; roles are: {', '.join(KINDS)}"
+        f"{listed}{more}; roles are: {', '.join(KINDS)}"
     )
 
 
 def _norm_role(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
-    before, after = a.get("model.normalization_type"), b.get("model.normalization_type")
+    before = a.get("model.normalization_type")
+    after = b.get("model.normalization_type")
     if after is None:
         return "no norm" if before is not None else None
     if after != "LN":
@@ -158,13 +175,14 @@ def _half_width(law: Any) -> float | None:
 
 def _flat(run: Run) -> dict[str, Any]:
     """Model and task settings and the encoding, by dotted name; laws stay whole."""
-    flat = {
-        f"{part}.{key}": value
-        for part in ("model", "task")
-        for key, value in run[part].items()
-        if key != "kind"
-    }
-    return flat | {"encoding": run.get("encoding"), "task.kind": run["task"].get("kind")}
+    flat = {}
+    for part in ("model", "task"):
+        for key, value in run[part].items():
+            if key != "kind":
+                flat[f"{part}.{key}"] = value
+    flat["encoding"] = run.get("encoding")
+    flat["task.kind"] = run["task"].get("kind")
+    return flat
 
 
 def of(run: Run) -> dict[Role, str]:
@@ -208,12 +226,9 @@ def kind_of(run: Run) -> str:
     >>> kind_of(run) == kind_of(seed) == kind_of(older), kind_of(run) == kind_of(shorter)
     (True, False)
     """
-    return run_id(
-        _set(
-            {part: run.get(part) for part in ("model", "task", "encoding")}
-            | {"training": training_of(run)}
-        )
-    )
+    identity = {part: run.get(part) for part in ("model", "task", "encoding")}
+    identity["training"] = training_of(run)
+    return run_id(_set(identity))
 
 
 def training_of(run: Run) -> dict[str, Any]:
@@ -226,7 +241,9 @@ def _set(data: Any) -> Any:
     """The data without what is None: older configs lack settings that later ones have as None."""
     if isinstance(data, Mapping):
         return {key: _set(value) for key, value in data.items() if value is not None}
-    return [_set(value) for value in data] if isinstance(data, (list, tuple)) else data
+    if isinstance(data, (list, tuple)):
+        return list(map(_set, data))
+    return data
 
 
 # ---- what a run would have to be -----------------------------------------------------------------
@@ -244,6 +261,7 @@ def changes(kind: str, run: Run) -> dict[str, Any] | None:
     >>> changes("attention only", run), changes("with MLP", run)
     ({'model.attn_only': True}, None)
     """
+    # What can be changed depends on what the run has.
     model = run["model"]
     normed = model.get("normalization_type") is not None
     alone = bool(model.get("attn_only"))

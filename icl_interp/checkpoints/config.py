@@ -52,14 +52,12 @@ class Curriculum:
                     "curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got "
                     f"{shown(entry)}"
                 )
-        if any(
-            later[0] <= earlier[0]
-            for earlier, later in zip(self.degrees, self.degrees[1:], strict=False)
-        ):
-            raise InputError(
-                "curriculum.degrees must come in the order of their steps, but got "
-                f"{shown(self.degrees)}"
-            )
+        for (step, _), (next_step, _) in pairwise(self.degrees):
+            if next_step <= step:
+                raise InputError(
+                    "curriculum.degrees must come in the order of their steps, but got "
+                    f"{shown(self.degrees)}"
+                )
 
 
 @dataclass(frozen=True)
@@ -101,11 +99,12 @@ class TrainingConfig:
     accumulate: int = field(default=1, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        # Numbers and words, one by one.
         for name in ("steps", "batch_size", "log_every", "checkpoint_every", "accumulate"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
                 raise InputError(
-                    f"training.{name} must be a whole number from 1 up, but got "
-                    f"{shown(getattr(self, name))}"
+                    f"training.{name} must be a whole number from 1 up, but got {shown(value)}"
                 )
         if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
             raise InputError(
@@ -123,16 +122,13 @@ class TrainingConfig:
             raise InputError(
                 f"training.decay must be cosine, linear or constant, but got {shown(self.decay)}"
             )
-        steps = self.snapshots
-        whole = isinstance(steps, tuple) and all(
-            isinstance(s, int) and not isinstance(s, bool) for s in steps
-        )
-        if not whole or (steps and steps[0] < 0) or any(b <= a for a, b in pairwise(steps)):
+        if not _increase(self.snapshots):
             raise InputError(
                 "training.snapshots must be whole numbers that increase from 0 up, but got "
-                f"{shown(steps)}"
+                f"{shown(self.snapshots)}"
             )
-        for f in fields(self):  # what is left: True for a number, a seed that is none
+        # What is left: True for a number, a seed that is none.
+        for f in fields(self):
             check_scalar(getattr(self, f.name), f.type, f"training.{f.name}")
         if not isinstance(self.curriculum, Curriculum):
             raise InputError(
@@ -158,6 +154,15 @@ class TrainingConfig:
             )
 
 
+def _increase(steps: object) -> bool:
+    """Whether it is a tuple of whole numbers from 0 up, each larger than the one before."""
+    if not isinstance(steps, tuple):
+        return False
+    if any(isinstance(step, bool) or not isinstance(step, int) for step in steps):
+        return False
+    return all(before < step for before, step in pairwise((-1, *steps)))
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """A whole run.
@@ -178,11 +183,14 @@ class RunConfig:
             )
         if self.encoding == "":
             object.__setattr__(self, "encoding", self.task.default_encoding)
+        # The model, the task and the encoding must fit each other.
         find_encoding(self.encoding)
         encoding = tokens.named(self.encoding)
         encoding.check(self.task)
-        dim, n_targets = self.task.dim, self.task.n_targets
-        if (d_in := encoding.d_in(dim, n_targets)) != self.model.d_in:
+        dim = self.task.dim
+        n_targets = self.task.n_targets
+        d_in = encoding.d_in(dim, n_targets)
+        if d_in != self.model.d_in:
             values = "" if n_targets == 1 else f" and values of {n_targets}"
             raise InputError(
                 f"{self.encoding} prompts with inputs of {counted(dim, 'coordinate')}{values} have "
@@ -265,9 +273,10 @@ def parse(data: Any, where: str = "config") -> RunConfig:
         raise InputError(f"{where} must be a mapping with the sections model, task and training")
     Stored(data, where).plain()
     sections = {key: value for key, value in data.items() if key not in ("schema", "kind")}
-    for key in ("model", "training"):
-        if key in sections and (key == "model" or sections[key] is not None):
-            sections[key] = _section(key, sections[key], f"{where}.{key}")
+    if "model" in sections:
+        sections["model"] = _section("model", sections["model"], f"{where}.model")
+    if sections.get("training") is not None:
+        sections["training"] = _section("training", sections["training"], f"{where}.training")
     if "task" in sections:
         sections["task"] = parse_task(sections["task"], f"{where}.task")
     return build(RunConfig, sections, where)
@@ -284,16 +293,13 @@ def parse_task(data: Any, where: str) -> Task:
     registry.find(data["kind"])
     _check_kind(data["kind"], registry.tasks(), where)
     for key, value in data.items():
-        # Before anything looks at each number of it.
-        for part in (
-            value,
-            *(value.values() if isinstance(value, Mapping) else ()),
-        ):  # a law's settings too
-            if (
-                isinstance(part, list)
-                and len(part) > covariance.MAX_ROWS
-                and isinstance(part[0], list)
-            ):
+        # Matrices, before anything looks at each number of them; a law's settings too.
+        parts = [value]
+        if isinstance(value, Mapping):
+            parts += value.values()
+        for part in parts:
+            long = isinstance(part, list) and len(part) > covariance.MAX_ROWS
+            if long and isinstance(part[0], list):
                 raise InputError(f"{where}: {covariance.too_many_rows(len(part))}")
         if isinstance(value, Mapping) and "kind" in value:
             _check_kind(value["kind"], registry.KINDS, f"{where}.{key}")
@@ -316,16 +322,16 @@ def _check_kind(kind: Any, known: Collection[str], where: str) -> None:
 def _section(name: str, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} must be a mapping, but got {shown(data)}")
+    known = [f.name for f in fields(_SECTIONS[name])]
     for key in data:
-        known, meant = [f.name for f in fields(_SECTIONS[name])], _MEANT.get(key)
+        meant = _MEANT.get(key)
         if meant in known:
             near = f"did you mean {meant!r}? (known: {', '.join(known)})"
             raise InputError(f"unknown key in {where} {shown(key)}: {near}")
-    values = {
-        key: decode(value, {}, where)
-        for key, value in data.items()
-        if key not in ("kind", "curriculum")
-    }
+    values = {}
+    for key, value in data.items():
+        if key not in ("kind", "curriculum"):
+            values[key] = decode(value, {}, where)
     if "curriculum" in data:
         values["curriculum"] = _section("curriculum", data["curriculum"], f"{where}.curriculum")
     return build(_SECTIONS[name], values, where)
@@ -337,8 +343,9 @@ def check_registered(task: Task) -> None:
     Raises:
         InputError: the class of the task, or of a part of it, is not registered.
     """
-    for part in (task, *(getattr(task, f.name) for f in fields(task))):
-        _check_registered(part)
+    _check_registered(task)
+    for f in fields(task):
+        _check_registered(getattr(task, f.name))
 
 
 def check_round_trip(config: RunConfig) -> None:
@@ -348,11 +355,13 @@ def check_round_trip(config: RunConfig) -> None:
         InputError: a class that is not registered, or a setting that JSON does not give back as it
             was; it is named.
     """
+    # Part by part, so that the error names the one.
     task = config.task
     check_registered(task)
     for section, part in (("task", task), ("model", config.model), ("training", config.training)):
         for f in fields(part) if part is not None else ():
             _check_json(getattr(part, f.name), f"{section}.{f.name}")
+    # The whole.
     try:
         back = parse(json.loads(json.dumps(finite(encode(config)))))
     except (InputError, TypeError, ValueError) as error:
@@ -362,7 +371,8 @@ def check_round_trip(config: RunConfig) -> None:
     if back == config:
         return
     for f in fields(task):
-        mine, theirs = getattr(task, f.name), getattr(back.task, f.name)
+        mine = getattr(task, f.name)
+        theirs = getattr(back.task, f.name)
         if not _same(mine, theirs):
             raise InputError(
                 f"task.{f.name} does not come back from a config.json as it was: {_short(mine)} "
@@ -377,13 +387,15 @@ def check_round_trip(config: RunConfig) -> None:
 def _check_registered(part: Any) -> None:
     """Refuse a dataclass whose name means nothing, or another class, to whoever reads a config."""
     cls = type(part)
-    if isinstance(part, type) or not is_dataclass(part) or registry.KINDS.get(cls.__name__) is cls:
+    if isinstance(part, type) or not is_dataclass(part):
         return
-    if cls.__name__ in registry.KINDS:
+    known = registry.KINDS.get(cls.__name__)
+    if known is cls:
+        return
+    if known is not None:
         raise InputError(
-            f"{cls.__name__} now names another class, "
-            f"{registry.KINDS[cls.__name__].__module__}.{registry.KINDS[cls.__name__].__qualname__}"
-            ": make the task anew from the registered class, or give yours another name"
+            f"{cls.__name__} now names another class, {known.__module__}.{known.__qualname__}: "
+            "make the task anew from the registered class, or give yours another name"
         )
     raise InputError(
         f"the class {cls.__name__} is not registered, so a run with it could not be read back: "

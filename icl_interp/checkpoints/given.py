@@ -25,7 +25,8 @@ def read_task(file: Path) -> Task:
             known.
     """
     data = foreign_mapping(file)
-    if "task" not in data.mapping() and {"model", "training"} <= {*data.mapping()}:
+    sections = set(data.mapping())
+    if "task" not in sections and {"model", "training"} <= sections:
         return garg_tasks.task_of(data)
     data = Stored(read_yaml(file), data.where)
     if "task" not in data.mapping():
@@ -51,12 +52,9 @@ def options(
     Raises:
         InputError: a file without a task, or a setting that is none.
     """
-    return {
-        "task": None if task is None else read_task(task),
-        "encoding": encoding,
-        "n_heads": n_heads,
-        "settings": read_settings(settings or ()),
-    }
+    found = None if task is None else read_task(task)
+    words = read_settings(settings or ())
+    return {"task": found, "encoding": encoding, "n_heads": n_heads, "settings": words}
 
 
 def read_settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -74,10 +72,9 @@ def read_settings(pairs: Iterable[str]) -> dict[str, Any]:
         try:
             value = parse_yaml(text, name)
         except InputError:
-            value = ()
-        if not (name and equals and text.strip()) or not isinstance(
-            value, (str, int, float, bool, type(None))
-        ):
+            value = ()  # refused below
+        complete = name and equals and text.strip()
+        if not complete or not isinstance(value, (str, int, float, bool, type(None))):
             raise InputError(
                 f"a setting is given as name=value, such as act_fn=relu, but got {shown(pair)}"
             )

@@ -67,14 +67,17 @@ class Checkpoint:
 
     def _repr_html_(self) -> str:
         found = self.provenance.get("in_distribution") or {}
-        told = [f"{name} {number(found[key])}" for key, name in _ERRORS.items() if key in found]
+        told = []
+        for key, name in _ERRORS.items():
+            if key in found:
+                told.append(f"{name} {number(found[key])}")
         rows = {
             "model": model_words(encode(self.config.model)),
             "task": task_words(encode(self.config.task)),
             "encoding": tokens.name_of(self.encoding),
             "step": self.step,
             "in distribution": ", ".join(told),
-            "assumed": "; ".join(str(one) for one in self.assumptions),
+            "assumed": "; ".join(map(str, self.assumptions)),
         }
         return as_table(self.name, rows)
 
@@ -104,10 +107,8 @@ class Checkpoint:
         if kept:
             write_snapshots(folder, kept)
         weights.write(folder / MODEL, self.model.state_dict())
-        own = {
-            "run_id": run_id(self.config),
-            "step": self.step,
-        }  # of the config that is written beside it
+        # The id is that of the config that is written beside it.
+        own = {"run_id": run_id(self.config), "step": self.step}
         write_json(folder / PROVENANCE, {"environment": environment(), **self.provenance, **own})
         # Last: a folder with a config is a checkpoint.
         write_json(folder / CONFIG, {"schema": SCHEMA, **encode(self.config)})
@@ -138,8 +139,10 @@ class Checkpoint:
 def write_snapshots(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> None:
     """Write weights of several steps as one file: each tensor with the steps as its first axis."""
     steps = sorted(kept)
-    stacked = {name: torch.stack([kept[step][name] for step in steps]) for name in kept[steps[0]]}
-    weights.write(folder / SNAPSHOTS, {"step": torch.tensor(steps), **stacked})
+    stacked = {"step": torch.tensor(steps)}
+    for name in kept[steps[0]]:
+        stacked[name] = torch.stack([kept[step][name] for step in steps])
+    weights.write(folder / SNAPSHOTS, stacked)
 
 
 def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tensor]]:
@@ -152,32 +155,31 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
     path = folder / SNAPSHOTS
     if not path.exists():
         return {}
+    # Each tensor of the model, with an axis of steps in front.
     found = weights.header(path)
     n_steps = found["step"].shape[:1] if "step" in found else ()
     asked_for = weights.asked_for(HookedTransformer, config.model)
-    wanted = itertools.chain(
-        [Wanted("step", n_steps or (1,), ("int64",))],
-        (Wanted(name, (*n_steps, *shape)) for name, shape in asked_for),
-    )
-    weights.check_kinds(found, wanted, path)
+    of_steps = Wanted("step", n_steps or (1,), ("int64",))
+    of_model = (Wanted(name, (*n_steps, *shape)) for name, shape in asked_for)
+    weights.check_kinds(found, itertools.chain([of_steps], of_model), path)
     stacked = weights.read(path)
+
+    # Steps of this run, in order.
     steps = stacked.pop("step").tolist()
     if config.training:
         last = config.training.steps
     else:  # made by other means, whose number of steps stands in the provenance alone
         last = int(read_provenance(folder, config).get("step", 0))
-    if (
-        not steps
-        or not 0 <= steps[0] <= steps[-1] <= last
-        or any(b <= a for a, b in itertools.pairwise(steps))
-    ):
+    increase = all(before < step for before, step in itertools.pairwise(steps))
+    if not steps or not increase or not 0 <= steps[0] <= steps[-1] <= last:
         raise InputError(
             f"{path}: steps must increase from 0 to at most {last}, but are {shown(steps)}"
         )
     weights.check_finite(stacked, path)
-    return {
-        step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps)
-    }
+    by_step = {}
+    for i, step in enumerate(steps):
+        by_step[step] = {name: tensor[i] for name, tensor in stacked.items()}
+    return by_step
 
 
 def predict(
@@ -196,11 +198,11 @@ def predict(
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.numbers
     tokens_in = encoding.encode(prompts).to(weight)
+    parts = []
     with torch.no_grad(), fast(), model.fixed_weights():
-        parts = [
-            model(tokens_in[rows], read)
-            for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]
-        ]
+        # Without prompts the model gives no rows, of the right shape.
+        for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]:
+            parts.append(model(tokens_in[rows], read))
     out = torch.cat(parts)
     if len(points) == prompts.n_points:
         return out
@@ -260,14 +262,14 @@ def load(
         origin = {**about, **own, **filled_in, **_erased(parts.model, name), "name": name}
         return _whole(parts, given, origin)
     except InputError as error:  # a task that does not fit the model: say which model
-        raise InputError(
-            f"{source}: {error}" if isinstance(source, Path) else str(error)
-        ) from error
+        where = f"{source}: " if isinstance(source, Path) else ""
+        raise InputError(f"{where}{error}") from error
 
 
 def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
     """The checkpoint with the task and encoding that were given; itself where they are its own."""
-    task, encoding = given.task or found.task, given.encoding or found.encoding
+    task = given.task or found.task
+    encoding = given.encoding or found.encoding
     if task == found.task and encoding == found.encoding:
         return found
     config = RunConfig(found.model.cfg, task, tokens.name_of(encoding), found.config.training)
@@ -308,13 +310,16 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
     )
     if cfg.normalization_type == "LN" and cfg.has_final_norm:
         weight = model.state_dict()
-        gamma, beta = weight["ln_final.w"], weight["ln_final.b"]
-        bounds = [
-            limits.output_certificate(column, gamma, beta, bias)
-            for column, bias in zip(weight["unembed.W_U"].T, weight["unembed.b_U"], strict=True)
-        ]
-        c, r = ([float(number) for number in side] for side in zip(*bounds, strict=True))
-        note += f" (certificate: |output - c| <= r with c = {_listed(c)}, r = {_listed(r)})"
+        gamma = weight["ln_final.w"]
+        beta = weight["ln_final.b"]
+        centres = []
+        radii = []
+        for column, bias in zip(weight["unembed.W_U"].T, weight["unembed.b_U"], strict=True):
+            centre, radius = limits.output_certificate(column, gamma, beta, bias)
+            centres.append(float(centre))
+            radii.append(float(radius))
+        ends = f"c = {_listed(centres)}, r = {_listed(radii)}"
+        note += f" (certificate: |output - c| <= r with {ends})"
     log.warning("%s: %s", name, note)
     return {"note": note}
 

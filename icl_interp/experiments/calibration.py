@@ -38,7 +38,9 @@ from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
 COLUMNS = ("construction", "claim", "expected", "as expected", "wrong", "draws", "other verdicts")
-YES, NO, OPEN = "supported", "contradicted", "inconclusive"
+YES = "supported"
+NO = "contradicted"
+OPEN = "inconclusive"
 TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
 Predictor = Callable[[Prompts], Float[Tensor, "batch point target"]]
 
@@ -77,7 +79,10 @@ class Case:
 
     def reads(self) -> Encoding:
         """The encoding."""
-        return self.encoding or tokens.infer_for(self.task or TASK, self.model.cfg.d_in)
+        if self.encoding:
+            return self.encoding
+        task = self.task or TASK
+        return tokens.infer_for(task, self.model.cfg.d_in)
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,10 @@ class Construction:
 
     def draw(self, seed: int) -> Case:
         """One member, in float64."""
-        built = self.build(generator(seed, f"construction/{self.name}"))
-        case = built if isinstance(built, Case) else Case(built)
+        draws = generator(seed, f"construction/{self.name}")
+        case = self.build(draws)
+        if not isinstance(case, Case):
+            case = Case(case)
         case.model.double().eval()
         return case
 
@@ -119,7 +126,8 @@ def between(
     >>> between(generator(0, "doc"), 2, 2)
     2.0
     """
-    return low + (high - low) * float(torch.rand((), generator=g, dtype=dtype))
+    share = float(torch.rand((), generator=g, dtype=dtype))
+    return low + (high - low) * share
 
 
 CONSTRUCTIONS: View[Construction] = View(
@@ -148,11 +156,13 @@ class Predicting(Lab):
         return [self._asked(sweep.prompts, sweep.queries) for sweep in sweeps]
 
     def _asked(self, prompts: Prompts, queries: Float[Tensor, "batch point dim"]) -> Tensor:
-        last = (
-            torch.cat([prompts.xs[:, :-1], queries[:, i : i + 1]], 1)
-            for i in range(queries.shape[1])
-        )
-        return torch.stack([self.predict(replace(prompts, xs=xs))[:, -1] for xs in last], 1)
+        context = prompts.xs[:, :-1]
+        predictions = []
+        for i in range(queries.shape[1]):
+            xs = torch.cat([context, queries[:, i : i + 1]], 1)
+            predicted = self.predict(replace(prompts, xs=xs))
+            predictions.append(predicted[:, -1])
+        return torch.stack(predictions, 1)
 
 
 def lab_for(
@@ -162,53 +172,57 @@ def lab_for(
 
     Sizes are the case's by default.
     """
-    task, n_units, n_contexts = (
-        case.task or TASK,
-        n_units or case.n_units,
-        n_contexts or case.n_contexts,
-    )
+    # The lab, as a report would make it of a run.
+    task = case.task or TASK
+    n_units = n_units or case.n_units
     encoding = case.reads()
+    encoding_name = tokens.name_of(encoding)
+    trained_as = case.trained_as or case.model.cfg
     make = functools.partial(Predicting, case.predictor) if case.predictor else Lab
     lab = make(
         case.model,
         task,
         encoding,
         n_units=n_units,
-        n_contexts=n_contexts,
+        n_contexts=n_contexts or case.n_contexts,
         seed=seed,
         companions=case.companions,
         snapshots=lambda: case.snapshots,
-        config=RunConfig(
-            case.trained_as or case.model.cfg, task, tokens.name_of(encoding), case.training
-        ),
+        config=RunConfig(trained_as, task, encoding_name, case.training),
     )
-    if (
-        case.task or case.predictor
-    ):  # no layer of linear attention is anywhere near R2 = 1: a small sample would not do
+
+    # The error in distribution. The lab's own sample would not do for a task or predictor of the
+    # case: no layer of linear attention is anywhere near R2 = 1.
+    if case.task or case.predictor:
         error = evaluation.in_distribution(lab, task)
     else:
         out, truth = lab.predictions()
         squared = float((out - truth).square().mean())
-        error = {"error": squared, "r2": 1 - squared / float(truth.square().mean())}
+        size = float(truth.square().mean())
+        error = {"error": squared, "r2": 1 - squared / size}
+
+    companions = {}
+    for role, other in case.companions.items():
+        companions[role] = other.name
     facts = Facts.of(
         case.model,
         task,
-        tokens.name_of(encoding),
+        encoding_name,
         error,
         n_units=n_units,
         optimizer="Adam" if case.training else "",
         n_steps=case.training.steps if case.training else 0,
         snapshots=tuple(case.snapshots),
-        companions={role: other.name for role, other in case.companions.items()},
+        companions=companions,
     )
     return lab, facts
 
 
 def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
-    for error in controls.measure(
-        lab, [claim for claim in claims if not claim.exclusion(facts)], facts
-    ).values():
+    applying = [claim for claim in claims if not claim.exclusion(facts)]
+    errors = controls.measure(lab, applying, facts)
+    for error in errors.values():
         raise error
     return lab.results
 
@@ -231,7 +245,8 @@ def judge(
     task: Task | None = None,
 ) -> list[Finding]:
     """Findings about a model of known truth, on affine prompts or those of its own task."""
-    case = case if isinstance(case, Case) else Case(case, task)
+    if not isinstance(case, Case):
+        case = Case(case, task)
     selected = registry.select(tuple(claims))
     lab, facts = lab_for(case, n_units=n_units, n_contexts=n_contexts, seed=seed)
     return list(found(lab, facts, selected).values())
@@ -241,12 +256,14 @@ def runs(
     n_draws: int, seed: int = 0, only: Sequence[str] | None = None
 ) -> Iterator[tuple[Construction, int, Finding]]:
     """Every scored claim on every draw of every construction, or of those named."""
-    chosen = (
-        CONSTRUCTIONS.values() if only is None else [CONSTRUCTIONS.named(name) for name in only]
-    )
+    if only is None:
+        chosen = list(CONSTRUCTIONS.values())
+    else:
+        chosen = list(map(CONSTRUCTIONS.named, only))
     for construction in chosen:
+        claims = tuple(construction.expected)
         for draw in range(seed, seed + n_draws):
-            for finding in judge(construction.draw(draw), tuple(construction.expected), seed=draw):
+            for finding in judge(construction.draw(draw), claims, seed=draw):
                 yield construction, draw, finding
 
 
@@ -258,23 +275,22 @@ def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None
     """
     whole(n_draws, "draws", 1, 10**6)
     whole(seed, "seed", 0)
-    rows: dict[tuple[str, str], list[str]] = {}
-    expected: dict[tuple[str, str], str] = {}
+    # The verdicts of all draws, by construction, claim and expected verdict.
+    rows: dict[tuple[str, str, str], list[str]] = {}
     for construction, _, finding in runs(n_draws, seed, only):
-        key = (construction.name, finding.id)
+        key = (construction.name, finding.id, construction.expected[finding.id])
         rows.setdefault(key, []).append(finding.verdict)
-        expected[key] = construction.expected[finding.id]
-    other = {key: [v for v in verdicts if v != expected[key]] for key, verdicts in rows.items()}
-    columns = (
-        [key[0] for key in rows],
-        [key[1] for key in rows],
-        [expected[key] for key in rows],
-        [len(verdicts) - len(other[key]) for key, verdicts in rows.items()],
-        [sum(v in (YES, NO) for v in verdicts) for verdicts in other.values()],
-        [len(verdicts) for verdicts in rows.values()],
-        [", ".join(sorted(set(verdicts))) for verdicts in other.values()],
-    )
-    return make_table(
-        dict(zip(COLUMNS, columns, strict=True)),
-        note=f"draws {seed} .. {seed + n_draws - 1} of each construction",
-    )
+
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        columns[name] = []
+    for key, verdicts in rows.items():
+        expected = key[-1]
+        other = [verdict for verdict in verdicts if verdict != expected]
+        right = len(verdicts) - len(other)
+        wrong = other.count(YES) + other.count(NO)
+        listed = ", ".join(sorted(set(other)))
+        row = (*key, right, wrong, len(verdicts), listed)
+        for name, value in zip(COLUMNS, row, strict=True):
+            columns[name].append(value)
+    return make_table(columns, note=f"draws {seed} .. {seed + n_draws - 1} of each construction")

@@ -26,18 +26,16 @@ def interval_of(
 
 def pooled(matrix: DataArray, groups: Mapping[str, Sequence[str]]) -> DataArray:
     """The errors with new predictors in front: means over several of them, function by function."""
-    known = {
-        name: [m for m in members if m in matrix.indexes["predictor"]]
-        for name, members in groups.items()
-    }
-    known = {name: members for name, members in known.items() if members}
-    means = [
-        np.mean([matrix.sel(predictor=m).values for m in members], 0) for members in known.values()
-    ]
-    axes = {**matrix.indexes, "predictor": (*known, *matrix.indexes["predictor"])}
-    return make_array(
-        np.concatenate([*(m[None] for m in means), matrix.values]), axes, **described(matrix)
-    )
+    predictors = matrix.indexes["predictor"]
+    names = []
+    parts = []
+    for name, members in groups.items():
+        errors = [matrix.sel(predictor=m).values for m in members if m in predictors]
+        if errors:
+            names.append(name)
+            parts.append(np.mean(errors, 0)[None])
+    axes = {**matrix.indexes, "predictor": (*names, *predictors)}
+    return make_array(np.concatenate([*parts, matrix.values]), axes, **described(matrix))
 
 
 def table(matrix: DataArray, **key: Any) -> DataFrame:
@@ -47,44 +45,43 @@ def table(matrix: DataArray, **key: Any) -> DataFrame:
 
 def keyed(found: DataFrame, **key: Any) -> DataFrame:
     """The table with constant columns in front."""
-    front = {name: [value] * len(found) for name, value in key.items()}
-    return make_table({**front, **found}, **described(found))
+    columns: dict[str, Iterable[Any]] = {}
+    for name, value in key.items():
+        columns[name] = [value] * len(found)
+    return make_table({**columns, **found}, **described(found))
 
 
 def joined(tables: Iterable[DataFrame]) -> DataFrame:
     """Tables of the same columns, one below the other."""
     parts = list(tables)
-    columns = (
-        {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
-        if parts
-        else {}
-    )
-    return make_table(columns, **(described(parts[0]) if parts else {}))
+    if not parts:
+        return make_table({})
+    columns: dict[str, list[Any]] = {}
+    for name in parts[0].columns:
+        columns[name] = []
+        for part in parts:
+            columns[name].extend(part[name])
+    return make_table(columns, **described(parts[0]))
 
 
 def ratios(matrix: DataArray, pairs: Iterable[tuple[str, str]], **key: Any) -> DataFrame:
     """log10 of error a / error b for each pair and sigma, paired by function, with its interval."""
-    rows = []
+    names = (*key, "a", "b", "sigma", "log10 ratio", "low", "high")
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        columns[name] = []
     for a, b in pairs:
         for sigma in matrix.indexes["sigma"]:
-            i = evaluation.paired_ratio(matrix, a, b, sigma)
-            rows.append(
-                {
-                    **key,
-                    "a": a,
-                    "b": b,
-                    "sigma": sigma,
-                    "log10 ratio": i.value,
-                    "low": i.low,
-                    "high": i.high,
-                }
-            )
-    names = rows[0] if rows else (*key, "a", "b", "sigma", "log10 ratio", "low", "high")
+            ratio = evaluation.paired_ratio(matrix, a, b, sigma)
+            row = {**key, "a": a, "b": b, "sigma": sigma}
+            row |= {"log10 ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+            for name, value in row.items():
+                columns[name].append(value)
     note = (
         "log10 of mean error a / mean error b; 95 % cluster bootstrap over functions, both on the "
         "same prompts"
     )
-    return make_table({name: [row[name] for row in rows] for name in names}, note=note)
+    return make_table(columns, note=note)
 
 
 def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -101,22 +98,15 @@ def side_by_side(
     """
     rows = []
     for row in ours:
-        if row["sigma"] in paper:
-            printed = paper[row["sigma"]]
-            numbers = {
-                "sigma": row["sigma"],
-                "paper": printed,
-                "ours": row["error"],
-                "low": row["low"],
-                "high": row["high"],
-            }
-            rows.append(
-                {
-                    **key,
-                    **numbers,
-                    "ours / paper": row["error"] / printed if printed else float("nan"),
-                }
-            )
+        sigma = row["sigma"]
+        if sigma not in paper:
+            continue
+        printed = paper[sigma]
+        beside: dict[str, Any] = {**key, "sigma": sigma, "paper": printed, "ours": row["error"]}
+        beside["low"] = row["low"]
+        beside["high"] = row["high"]
+        beside["ours / paper"] = row["error"] / printed if printed else float("nan")
+        rows.append(beside)
     return rows
 
 
@@ -131,25 +121,35 @@ def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tupl
         what: the rows that are meant, in words.
         key: rows with other values than these are left out.
     """
+    if comparison is None:
+        return ()
+    # Where the paper prints 0 there is no ratio.
     ratios: dict[float, list[float]] = {}
-    for row in [] if comparison is None else comparison.to_dict("records"):
-        if row["paper"] > 0 and all(row[k] == v for k, v in key.items()):
+    for row in comparison.to_dict("records"):
+        if row["paper"] > 0 and _agrees(row, key):
             ratios.setdefault(row["sigma"], []).append(row["ours / paper"])
     if not ratios:
         return ()
-    parts = [f"{_ratios_text(found)} at sigma {sigma:g}" for sigma, found in sorted(ratios.items())]
-    single = all(len(found) == 1 for found in ratios.values())
-    return (
-        (
-            f"{FACTORS}{f' {what}' if what else ''}{'' if single else ', median (range)'}: "
-            f"{', '.join(parts)}."
-        ),
-    )
+    parts = []
+    read = ""
+    for sigma, found in sorted(ratios.items()):
+        parts.append(f"{_ratios_text(found)} at sigma {sigma:g}")
+        if len(found) > 1:
+            read = ", median (range)"
+    of = f" {what}" if what else ""
+    return (f"{FACTORS}{of}{read}: {', '.join(parts)}.",)
+
+
+def _agrees(row: Mapping[Any, Any], key: Mapping[str, Any]) -> bool:
+    """Whether a row has these values; its columns are known to be there."""
+    return all(row[name] == value for name, value in key.items())
 
 
 def _ratios_text(found: Sequence[float]) -> str:
     middle = plainly(float(np.median(found)))
-    return middle if len(found) == 1 else f"{middle} ({plainly(min(found))}–{plainly(max(found))})"
+    if len(found) == 1:
+        return middle
+    return f"{middle} ({plainly(min(found))}–{plainly(max(found))})"
 
 
 def rank_correlations(
@@ -172,30 +172,30 @@ def rank_correlations(
     Returns:
         A row a sigma with the 95 % bootstrap interval over functions.
     """
-    rows, cells = [], list(ours)
-    for sigma in sorted({sigma for rates in published.values() for sigma in rates}):
-        paper = np.array([published[cell][sigma] for cell in cells])
+    rows = []
+    cells = list(ours)
+    # The sigmas that any cell has published rates at.
+    sigmas: set[float] = set()
+    sigmas.update(*published.values())
+    for sigma in sorted(sigmas):
+        paper = np.array(_at(published, cells, sigma))
         if len(np.unique(paper)) < 2:
             continue
-        own, zero = (
-            np.stack([errors[cell][sigma] for cell in cells], 1) for errors in (ours, zeros)
-        )
-        i = bootstrap(lambda e, z, paper=paper: _spearman(e / z, paper), own, zero)
-        rows.append(
-            {
-                "sigma": sigma,
-                "cells": len(cells),
-                "rank correlation": i.value,
-                "low": i.low,
-                "high": i.high,
-            }
-        )
+        own = np.stack(_at(ours, cells, sigma), 1)
+        zero = np.stack(_at(zeros, cells, sigma), 1)
+        rank = bootstrap(lambda e, z, paper=paper: _spearman(e / z, paper), own, zero)
+        row = {"sigma": sigma, "cells": len(cells), "rank correlation": rank.value}
+        row |= {"low": rank.low, "high": rank.high}
+        rows.append(row)
     note = (
         "Spearman, of error rates over the cells of a sigma; 95 % cluster bootstrap over functions"
     )
-    return make_table(
-        {name: [row[name] for row in rows] for name in rows[0]} if rows else {}, note=note
-    )
+    return table_of_rows(rows, note)
+
+
+def _at(found: Mapping[str, Mapping[float, Any]], cells: Sequence[str], sigma: float) -> list[Any]:
+    """What was found in each cell at this sigma."""
+    return [found[cell][sigma] for cell in cells]
 
 
 def _spearman(
@@ -204,10 +204,14 @@ def _spearman(
     """Rank correlation of each draw's rates with the paper's; 0 where one side ranks nothing."""
     from scipy.stats import rankdata  # only here: it loads slowly
 
-    a, b = rankdata(np.round(rates, 12), axis=1), rankdata(paper)
-    a, b = a - a.mean(1, keepdims=True), b - b.mean()
-    size = np.sqrt((a**2).sum(1) * (b**2).sum())
-    return np.divide((a * b).sum(1), size, out=np.zeros(len(a)), where=size > 0)
+    ours = rankdata(np.round(rates, 12), axis=1)
+    ours = ours - ours.mean(1, keepdims=True)
+    theirs = rankdata(paper)
+    theirs = theirs - theirs.mean()
+    squares = (ours**2).sum(1) * (theirs**2).sum()
+    size = np.sqrt(squares)
+    products = (ours * theirs).sum(1)
+    return np.divide(products, size, out=np.zeros(len(ours)), where=size > 0)
 
 
 def plainly(value: float, digits: int = 2) -> str:
@@ -217,7 +221,9 @@ def plainly(value: float, digits: int = 2) -> str:
     ('1000', '0.00081', '1.5e-09')
     """
     text = f"{value:.{digits}g}"
-    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
+    if "e+" in text and abs(value) < 1e6:
+        return f"{float(text):.0f}"
+    return text
 
 
 def as_table(rows: Sequence[Mapping[str, Any]], note: str) -> DataFrame | None:
@@ -230,11 +236,11 @@ def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[s
     stored = results.get(name)
     if not isinstance(stored, DataFrame):
         return []
-    return [
-        row
-        for row in rows_in(stored)
-        if all(column in row and row[column] == value for column, value in key.items())
-    ]
+    rows = []
+    for row in rows_in(stored):
+        if set(key) <= set(row) and _agrees(row, key):
+            rows.append(row)
+    return rows
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
@@ -243,7 +249,11 @@ def columns_of(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarra
     >>> columns_of([{"d": 1, "error": 0.5}, {"d": 2, "error": 0.1}], "error", "d")
     [array([0.5, 0.1]), array([1., 2.])]
     """
-    return [np.array([row[name] for row in rows], dtype=float) for name in names]
+    columns = []
+    for name in names:
+        values = [row[name] for row in rows]
+        columns.append(np.array(values, dtype=float))
+    return columns
 
 
 def sigmas_text(sigmas: Iterable[float]) -> str:
@@ -258,4 +268,8 @@ def sigmas_text(sigmas: Iterable[float]) -> str:
             runs[-1].append(sigma)
         else:
             runs.append([sigma])
-    return ", ".join(f"{run[0]:g}" if len(run) == 1 else f"{run[0]:g}–{run[-1]:g}" for run in runs)
+    texts = []
+    for run in runs:
+        first = f"{run[0]:g}"
+        texts.append(first if len(run) == 1 else f"{first}–{run[-1]:g}")
+    return ", ".join(texts)

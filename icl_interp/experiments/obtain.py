@@ -34,14 +34,17 @@ class Shelf:
                     f"{folder} is no folder of run folders: give one that holds finished runs"
                 )
             self._runs += _finished(sorted(Path(folder).iterdir()))
-        self._runs += _finished(bundled.folder(name) for name in bundled.names())
-        self._runs += _finished(
-            sorted((bundled.ZOO / "seeds").glob("*/"))
-        )  # further seeds of some recipes
+        self._runs += _finished(map(bundled.folder, bundled.names()))
+        # Further seeds of some recipes.
+        seeds = bundled.ZOO / "seeds"
+        self._runs += _finished(sorted(seeds.glob("*/")))
 
     def find(self, wanted: RunConfig) -> Path | None:
         """The folder of a finished run of exactly this config."""
-        return next((path for found, path in self._runs if found == wanted), None)
+        for found, path in self._runs:
+            if found == wanted:
+                return path
+        return None
 
     @staticmethod
     def holds(folder: Path, wanted: RunConfig) -> bool:
@@ -51,13 +54,15 @@ class Shelf:
 
 def _finished(folders: Iterable[Path]) -> Iterator[tuple[RunConfig, Path]]:
     for folder in folders:
-        paths = [folder / name for name in ("config.json", "provenance.json", "model.safetensors")]
-        if not all(path.is_file() for path in paths):
+        config = folder / "config.json"
+        provenance = folder / "provenance.json"
+        weights = folder / "model.safetensors"
+        if not (config.is_file() and provenance.is_file() and weights.is_file()):
             continue
-        origin = read_json(paths[1])
+        origin = read_json(provenance)
         if isinstance(origin, dict) and origin.get("finished"):
             try:
-                yield parse(read_json(paths[0]), str(paths[0])), folder
+                yield parse(read_json(config), str(config)), folder
             except InputError as error:
                 log.info("%s is passed over: %s", folder, error)
 
@@ -79,16 +84,20 @@ def obtain(
     """
     found = {}
     for model in models:
-        wanted, own = config_of(model, scale), out / model.folder
-        folder = shelf.find(wanted) or (own if Shelf.holds(own, wanted) else None)
+        wanted = config_of(model, scale)
+        own = out / model.folder
+        # What is finished anywhere is not trained again.
+        folder = shelf.find(wanted)
+        if folder is None and Shelf.holds(own, wanted):
+            folder = own
         if folder is None and train:
             if progress and wanted.training:
-                log.warning(
-                    "training %s (%s steps) into %s", model.name, wanted.training.steps, own
-                )
+                steps = wanted.training.steps
+                log.warning("training %s (%s steps) into %s", model.name, steps, own)
             trainer.train(wanted, own, progress=progress, device=device)
             folder = own
         if folder is not None:
-            found[model.name] = store.load(folder)
-            found[model.name].model.to(device or "cpu")
+            checkpoint = store.load(folder)
+            checkpoint.model.to(device or "cpu")
+            found[model.name] = checkpoint
     return found

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from pandas import DataFrame
@@ -51,14 +52,17 @@ class Dial:
 
         The same seed draws the same for every value, but for what the value changes.
         """
-        built = self.build(value, generator(seed, f"dial/{self.name}"))
-        case = built if isinstance(built, Case) else Case(built)
+        draws = generator(seed, f"dial/{self.name}")
+        case = self.build(value, draws)
+        if not isinstance(case, Case):
+            case = Case(case)
         case.model.double().eval()
         return case
 
     def judge(self, value: float, seed: int = 0) -> Finding:
         """What the claim says of one model."""
-        (finding,) = calibration.judge(self.draw(value, seed), (self.claim,), seed=seed)
+        case = self.draw(value, seed)
+        (finding,) = calibration.judge(case, (self.claim,), seed=seed)
         return finding
 
 
@@ -82,17 +86,24 @@ def curve(name: str, n_draws: int, seed: int = 0) -> DataFrame:
     dial = DIALS.named(name)
     (claim,) = registry.select((dial.claim,))
     quantity = dial.quantity or claim.criterion.conditions[0].quantity
-    rows = []
+    columns: dict[str, list[Any]] = {}
+    for column in COLUMNS:
+        columns[column] = []
+    # A row a value: how its draws are judged, and what is measured of them.
     for value in dial.values:
-        found = [dial.judge(value, draw) for draw in range(seed, seed + n_draws)]
-        measured = [f.evidence[quantity].value for f in found if quantity in f.evidence]
-        supported, contradicted = (
-            sum(f.verdict == verdict for f in found) for verdict in (YES, NO)
-        )
-        rest = n_draws - supported - contradicted
+        verdicts = []
+        measured = []
+        for draw in range(seed, seed + n_draws):
+            finding = dial.judge(value, draw)
+            verdicts.append(finding.verdict)
+            if quantity in finding.evidence:
+                measured.append(finding.evidence[quantity].value)
+        supported = verdicts.count(YES)
+        contradicted = verdicts.count(NO)
+        undecided = n_draws - supported - contradicted
         middle = median(measured) if measured else math.nan
-        rows.append(
-            (name, dial.claim, float(value), supported, contradicted, rest, n_draws, middle)
-        )
-    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        counts = (supported, contradicted, undecided, n_draws)
+        row = (name, dial.claim, float(value), *counts, middle)
+        for column, entry in zip(COLUMNS, row, strict=True):
+            columns[column].append(entry)
     return make_table(columns, note=f"draws {seed} .. {seed + n_draws - 1} for each value")

@@ -77,30 +77,24 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         raise InputError("the config has no training section, so there is nothing to scale")
     if scale == "small":
         return config
+    # The size of the model, and how long it is trained.
     if scale == "smoke":
-        shape = {
-            "n_layers": min(2, config.model.n_layers),
-            "d_model": 32,
-            "d_head": 8,
-            "n_heads": 4,
-            "d_mlp": 128,
-        }
+        shape = {"d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
+        shape["n_layers"] = min(2, config.model.n_layers)
         changes = {"steps": 150, "warmup_steps": 15, "checkpoint_every": 150, "learning_rate": 3e-3}
     else:
         shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
         changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
         changes |= {"checkpoint_every": 10_000, "log_every": 1000}
-    n_points = PRESETS[scale].n_points
     training = rescaled(config.training, changes)
     if scale == "paper":
         shortest = replace(training.curriculum, first_points=SHORTEST)
         training = replace(training, curriculum=shortest)
-    return replace(
-        config,
-        model=replace(config.model, **shape, n_ctx=2 * n_points),
-        task=config.task.with_points(n_points),
-        training=training,
-    )
+    # Longer prompts need more positions.
+    n_points = PRESETS[scale].n_points
+    model = replace(config.model, **shape, n_ctx=2 * n_points)
+    task = config.task.with_points(n_points)
+    return replace(config, model=model, task=task, training=training)
 
 
 def of_regression(config: RunConfig, scale: str) -> RunConfig:

@@ -80,7 +80,8 @@ class Setup:
             model = self.models[name]
             hashed = hashlib.sha256(run_id(model.config).encode())
             for key, tensor in sorted(model.model.state_dict().items()):
-                hashed.update(key.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+                numbers = tensor.detach().cpu().contiguous().numpy()
+                hashed.update(key.encode() + numbers.tobytes())
             self._digests[name] = hashed.hexdigest()[:16]
         return self._digests[name]
 
@@ -132,26 +133,25 @@ class Setup:
             sigmas: factors of what `arm` names.
             arm: what sigma scales.
         """
-        settings = {"task": encode(task), "sigmas": [float(sigma) for sigma in sigmas], "arm": arm}
+        # The rows that are kept.
+        settings = {"task": encode(task), "sigmas": list(map(float, sigmas)), "arm": arm}
         shown = (*self.among(names), *REFERENCES)
-        paths = {
-            name: self._path(
-                f"errors of {name}" if name in REFERENCES else "errors", [name], settings
-            )
-            for name in shown
-        }
-        rows = {
-            name: kept
-            for name, path in paths.items()
-            if isinstance(kept := self._read(path), DataArray)
-        }
+        paths: dict[str, Path | None] = {}
+        rows: dict[str, DataArray] = {}
+        for name in shown:
+            what = f"errors of {name}" if name in REFERENCES else "errors"
+            paths[name] = self._path(what, [name], settings)
+            kept = self._read(paths[name])
+            if isinstance(kept, DataArray):
+                rows[name] = kept
+
+        # The others. Each model draws the same prompts, so only these have to be asked.
         todo = [name for name in shown if name not in rows]
         if todo:
             started = time.perf_counter()
-            # Each model draws the same prompts, so only those whose row is not kept yet have to be
-            # asked.
+            models = {name: self.models[name] for name in self.among(todo)}
             result = evaluation.shifted(
-                {name: self.models[name] for name in todo if name in self.models},
+                models,
                 task,
                 sigmas,
                 arm=arm,
@@ -162,20 +162,20 @@ class Setup:
             each = (time.perf_counter() - started) / len(todo)
             for name in todo:
                 axes = {**result.indexes, "predictor": (name,)}
-                rows[name] = make_array(
-                    result.sel(predictor=name).values[None], axes, **described(result)
-                )
+                row = result.sel(predictor=name).values[None]
+                rows[name] = make_array(row, axes, **described(result))
                 self._write(paths[name], rows[name], each)
-        whole = [rows[name] for name in shown]
-        axes = {**whole[0].indexes, "predictor": shown}
-        return make_array(
-            np.concatenate([np.asarray(row.values) for row in whole]), axes, **described(whole[0])
-        )
+
+        # All of them, in the order of the names.
+        first = rows[shown[0]]
+        axes = {**first.indexes, "predictor": shown}
+        values = np.concatenate([np.asarray(rows[name].values) for name in shown])
+        return make_array(values, axes, **described(first))
 
     def _path(self, what: str, names: Sequence[str], settings: Mapping[str, Any]) -> Path | None:
         if self._cache is None:
             return None
-        models = [self.digest(name) for name in names if name in self.models]
+        models = list(map(self.digest, self.among(names)))
         key = {
             "what": what,
             "models": models,
@@ -183,7 +183,8 @@ class Setup:
             "scale": encode(self.preset),
             "settings": settings,
         }
-        return self._cache / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:20]}.json"
+        digest = hashlib.sha256(canonical(key).encode()).hexdigest()
+        return self._cache / f"{digest[:20]}.json"
 
     def _write(self, path: Path | None, result: Result, seconds: float) -> None:
         if path is not None:
@@ -196,7 +197,8 @@ class Setup:
             return None
         try:
             stored = read_json(path)
-            result, seconds = from_dict(stored["result"]), float(stored["seconds"])
+            result = from_dict(stored["result"])
+            seconds = float(stored["seconds"])
         except (InputError, KeyError, TypeError, ValueError):
             return None  # what was edited or cut off is measured again
         self.reused += 1

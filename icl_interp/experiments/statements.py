@@ -25,10 +25,14 @@ from icl_interp.errors import InputError, shown
 from icl_interp.provenance import encode, finite
 from icl_interp.resampling import Interval
 
-AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided: "
+AGREES = "As in the paper: "
+DIFFERS = "Not as in the paper: "
+OPEN = "Undecided: "
 COUNTED = (AGREES, DIFFERS, OPEN)  # statements about what the source found
 LEFT_OUT = "Not counted: "  # a precondition fails, so the question is not put
-HOLDS, FAILS, UNSETTLED = "Formula holds: ", "Formula fails: ", "Formula undecided: "
+HOLDS = "Formula holds: "
+FAILS = "Formula fails: "
+UNSETTLED = "Formula undecided: "
 MISPRINT = "Misprint in the source: "
 BESIDE = (LEFT_OUT, HOLDS, FAILS, UNSETTLED, MISPRINT)  # listed apart, and counted neither way
 WORDS = (*COUNTED, *BESIDE)
@@ -83,13 +87,13 @@ class Statement:
         decision = self.decision
         if decision is None:
             return ""
-        if self.kind == "finding" and not self.trained:
-            return OPEN
-        return (
-            LEFT_OUT
-            if self.kind == "finding" and decision.failed
-            else _WORDS[self.kind][decision.verdict]
-        )
+        if self.kind == "finding":
+            if not self.trained:
+                return OPEN
+            if decision.failed:
+                return LEFT_OUT
+        words = _WORDS[self.kind]
+        return words[decision.verdict]
 
     @property
     def sentence(self) -> str:
@@ -101,26 +105,37 @@ class Statement:
         """
         if self.criterion is None:
             return self.text
-        failed = self.decision.failed if self.decision else None
-        return self.word + " ".join(filter(None, (self.text, failed, f"Rule: {self.rule}")))
+        parts = [self.text]
+        decision = self.decision
+        if decision and decision.failed:
+            parts.append(decision.failed)
+        parts.append(f"Rule: {self.rule}")
+        return self.word + " ".join(filter(None, parts))
 
     @property
     def rule(self) -> str:
         """The rule in words: which numbers agree with the source, and which differ from it."""
         if self.criterion is None:
             return ""
-        named = [c for c in self.criterion.conditions if c.name]
-        rules = "; ".join(f"{c.name} {c.words('agrees', 'differs')}" for c in named)
-        return " ".join(filter(None, (f"{rules}.", self.criterion.terms)))
+        rules = []
+        for condition in self.criterion.conditions:
+            if condition.name:
+                rules.append(f"{condition.name} {condition.words('agrees', 'differs')}")
+        rule = f"{'; '.join(rules)}."
+        terms = self.criterion.terms
+        return f"{rule} {terms}" if terms else rule
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data: the sentence, its kind and word, and what decided."""
         decision = self.decision
-        rule = self.criterion and {
-            "text": self.rule,
-            "conditions": [asdict(c) for c in self.criterion.conditions],
-            "preconditions": [asdict(p) for p in self.criterion.preconditions],
-        }
+        rule = None
+        if self.criterion:
+            rule = {
+                "text": self.rule,
+                "conditions": list(map(asdict, self.criterion.conditions)),
+                "preconditions": list(map(asdict, self.criterion.preconditions)),
+            }
+        evidence = {key: asdict(estimate) for key, estimate in self.evidence.items()}
         data = {
             "sentence": self.sentence,
             "kind": self.kind,
@@ -128,7 +143,7 @@ class Statement:
             "verdict": decision and decision.verdict,
             "decided by": decision and decision.condition and decision.condition.quantity,
             "criterion": rule,
-            "evidence": {key: asdict(e) for key, e in self.evidence.items()},
+            "evidence": evidence,
         }
         return finite(encode(data))
 
@@ -151,10 +166,12 @@ def statement(
         kind: as `Statement` has it.
     """
     (condition,) = rule.conditions
-    asked = {key: Estimate.exactly(key, value) for key, value in (given or {}).items()}
-    return Statement(
-        text, rule, {condition.quantity: spanning(condition.quantity, *found), **asked}, kind
-    )
+    quantity = condition.quantity
+    evidence = {quantity: spanning(quantity, *found)}
+    if given:
+        for key, value in given.items():
+            evidence[key] = Estimate.exactly(key, value)
+    return Statement(text, rule, evidence, kind)
 
 
 def spanning(quantity: str, *found: Estimate | Interval | SupportsFloat) -> Estimate:
@@ -162,10 +179,12 @@ def spanning(quantity: str, *found: Estimate | Interval | SupportsFloat) -> Esti
 
     A plain number is one without error.
     """
-    each = [
-        one if isinstance(one, (Estimate, Interval)) else Estimate.exactly(quantity, one)
-        for one in found
-    ]
+    each: list[Estimate | Interval] = []
+    for one in found:
+        if isinstance(one, (Estimate, Interval)):
+            each.append(one)
+        else:
+            each.append(Estimate.exactly(quantity, one))
     return Estimate.spanning(quantity, each)
 
 
@@ -231,12 +250,15 @@ def _rule(
     unit: str = "",
 ) -> Criterion:
     """The rule about one quantity, whose key is its name."""
-    return Criterion((Condition(quantity, quantity, agrees, differs, unit),), preconditions)
+    condition = Condition(quantity, quantity, agrees, differs, unit)
+    return Criterion((condition,), preconditions)
 
 
 def share_of(quantity: str, agree: int, unclear: int, total: int) -> Estimate:
     """The share of cells that agree; unclear ones count both ways."""
-    return Estimate(quantity, agree / total, agree / total, (agree + unclear) / total)
+    low = agree / total
+    high = (agree + unclear) / total
+    return Estimate(quantity, low, low, high)
 
 
 def counts(lines: Sequence[str]) -> dict[str, int]:
@@ -246,4 +268,7 @@ def counts(lines: Sequence[str]) -> dict[str, int]:
     >>> counts(lines)["As in the paper: "]
     1
     """
-    return {word: sum(line.startswith(word) for line in lines) for word in WORDS}
+    found = {}
+    for word in WORDS:
+        found[word] = sum(line.startswith(word) for line in lines)
+    return found

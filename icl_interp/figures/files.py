@@ -75,22 +75,20 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
     for name, figure in figures.items():
         layout: Any = figure.layout  # plotly makes its attributes at run time
         for kind in formats:
-            scale = SCALE if kind == "png" else 1
-            size = {"width": layout.width, "height": layout.height, "scale": scale}
-            job = {
-                "fig": figure,
-                "path": folder / f"{name}.{kind}",
-                "opts": {"format": kind, **size},
-            }
-            jobs.append(job)
+            look = {"format": kind, "width": layout.width, "height": layout.height}
+            look["scale"] = SCALE if kind == "png" else 1
+            path = folder / f"{name}.{kind}"
+            jobs.append({"fig": figure, "path": path, "opts": look})
     # One call starts one browser for all. MathJax would come from the network, and no figure needs
     # it.
-    options = {"mathjax": False, **({"path": chosen} if (chosen := browser()) else {})}
+    options: dict[str, Any] = {"mathjax": False}
+    chosen = browser()
+    if chosen:
+        options["path"] = chosen
+    patience = PATIENCE + len(jobs)
     named = os.environ.get("BROWSER_PATH")
     try:
-        failed = _within(
-            PATIENCE + len(jobs), lambda: kaleido.write_fig_from_object(jobs, kopts=options)
-        )
+        failed = _within(patience, lambda: kaleido.write_fig_from_object(jobs, kopts=options))
     except errors.ChromeNotFoundError:
         problem = f"BROWSER_PATH={named} is no program" if named else "none was found"
         return f"{_WHAT} need Chrome or Chromium, and {problem}: {_HELP}"
@@ -121,7 +119,8 @@ def _within(seconds: float, write: Callable[[], Coroutine[Any, Any, Any]]) -> An
 
     def run() -> None:
         try:
-            answers.put((asyncio.run(write()), None))
+            answer = asyncio.run(write())
+            answers.put((answer, None))
         except BaseException as error:
             answers.put((None, error))
 
@@ -137,7 +136,9 @@ def _within(seconds: float, write: Callable[[], Coroutine[Any, Any, Any]]) -> An
 
 def browser() -> str | None:
     """A browser that kaleido doesn't look for by itself: Debian's small headless one."""
-    return None if "BROWSER_PATH" in os.environ else shutil.which("chromium-headless-shell")
+    if "BROWSER_PATH" in os.environ:
+        return None
+    return shutil.which("chromium-headless-shell")
 
 
 def plotly_js() -> str:
@@ -159,20 +160,32 @@ def to_div(figure: Figure, div_id: str, opens_heads: bool = False) -> Markup:
         opens_heads: whether a click on the square of a head, in a figure with a row a layer or a
             head, chooses it in the page's view of attention.
     """
-    data, div_id = figure.to_dict(), re.sub(r"[^\w-]", "-", div_id)
+    div_id = re.sub(r"[^\w-]", "-", div_id)
+    data = figure.to_dict()
     # In the plain data: a figure that is made anew checks every number again.
     data["layout"].pop("width", None)
     data["layout"]["autosize"] = True
     config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
+    scripts = []
+    folds = narrow.script(figure)
+    if folds:
+        scripts.append(folds)
+    if opens_heads:
+        scripts.append(OPENS)
     # plotly writes <, > and / inside the script as \u003c and so on: no text of a figure ends it.
-    script, where = (
-        narrow.script(figure),
-        {"full_html": False, "include_plotlyjs": False, "div_id": div_id},
+    text = plotly.io.to_html(
+        data,
+        config=config,
+        post_script=scripts,
+        validate=False,
+        full_html=False,
+        include_plotlyjs=False,
+        div_id=div_id,
     )
-    after = [one for one in (script, OPENS if opens_heads else None) if one]
-    text = plotly.io.to_html(data, config=config, post_script=after, validate=False, **where)
     text = in_turn(text, div_id)
-    return Markup(text.replace("<div", '<div class="folds"', 1) if script else text)
+    if folds:
+        text = text.replace("<div", '<div class="folds"', 1)
+    return Markup(text)
 
 
 def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
@@ -182,26 +195,22 @@ def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
         A policy that lets the browser run these figures' scripts and plotly.js, nothing else, and
         load nothing; and plotly.js itself, where there is a figure.
     """
-    source = plotly_js() if figures else ""
-    inside = [
-        source,
-        *(
-            text
-            for div in figures
-            for text in re.findall(r"<script[^>]*>(.*?)</script>", div, re.DOTALL)
-        ),
-    ]
-    return policy(inside if figures else []), Markup(
-        f"<script>{source}</script>" if figures else ""
-    )
+    if not figures:
+        return policy([]), Markup("")
+    source = plotly_js()
+    inside = [source]
+    for div in figures:
+        inside += re.findall(r"<script[^>]*>(.*?)</script>", div, re.DOTALL)
+    return policy(inside), Markup(f"<script>{source}</script>")
 
 
 def policy(scripts: Sequence[str]) -> Markup:
     """What lets a browser run these scripts, nothing else, and load nothing."""
-    hashes = dict.fromkeys(
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts
-    )
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    hashes: dict[str, None] = {}  # each once, in order
+    for text in scripts:
+        digest = hashlib.sha256(text.encode()).digest()
+        hashes[f"'sha256-{base64.b64encode(digest).decode()}'"] = None
+    allowed = " ".join(hashes) or "'none'"
     return Markup(
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: '
         "blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">"
@@ -220,13 +229,14 @@ def drawn_by(file: str, style: str, data: Any, div_id: str) -> tuple[Markup, str
     Returns:
         The styles with the script in its tag, and the text between the tags.
     """
-    folder = Path(__file__).parent
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
-    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    for sign, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(sign, code)
+    folder = Path(__file__).parent
     source = (folder / file).read_text("utf-8")
+    styles = (folder / style).read_text("utf-8")
     place = f'document.getElementById("{div_id}")'
     script = f"(function (data, place) {{\n{source}}})({text}, {place});"
-    styles = (folder / style).read_text("utf-8")
     where = f'<style>{styles}</style><div id="{div_id}"></div>'
     return Markup(f"{where}<script>{script}</script>"), script
 

@@ -17,7 +17,8 @@ from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel,
 from icl_interp.figures.roles import by_head
 from icl_interp.results import make_array
 
-IN_A_ROW, MOST = 4, 16  # panels of patterns
+IN_A_ROW = 4  # panels of patterns
+MOST = 16  # panels of patterns
 SQUARE = 210  # pixels of a panel of patterns
 LETTERS = 16  # squares in a row, up to which each shows its number
 LEAST = 1e-3  # of what predicting 0 would cost, where the axis of errors ends at the latest
@@ -59,19 +60,22 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
     curve = results.get(mechanism.lens)
     if curve is None:
         return None
-    maps: list[tuple[str, str, DataArray]] = []
+    panels: list[Panel] = []
+    # What each part writes.
     if mechanism.attribution in results:
         shares = mechanism.pooled(results[mechanism.attribution], results.get(mechanism.variance))
-        maps.append(("Who writes it", "share", _by_part(shares)))
+        panels.append(_map("Who writes it", "share", _by_part(shares)))
+    # What is lost without each head.
     if relevance.relevance in results:
         on_error = facts.has_learned
         what = "error, ×" if on_error else "change, u"
         without = _ablated(results[relevance.relevance], on_error)
-        maps.append(("Which heads it needs", what, without))
+        panels.append(_map("Which heads it needs", what, without))
+    # What each head brings back.
     patched = results.get(mechanism.patching)
     if patched is not None and np.isfinite(patched.values).any():
-        maps.append(("Which heads carry it", "share of the change", _carried(patched)))
-    panels = [*(_map(*one) for one in maps), _lens(curve)]
+        panels.append(_map("Which heads carry it", "share of the change", _carried(patched)))
+    panels.append(_lens(curve))
     below = "The prediction at the query, in distribution. Layers and heads are counted from 0."
     return Drawing("Where the prediction is made", below, panels, height=230)
 
@@ -81,21 +85,30 @@ def _by_part(shares: DataArray) -> DataArray:
 
     The read-in stands on a row of its own, above, and the rest below.
     """
-    share = {str(part): float(shares.sel(part=part)) for part in shares.indexes["part"]}
-    apart = [name for name in (mechanism.READ_IN, mechanism.REST) if name in share]
-    written = [name.split() for name in share if name not in apart]
-    layers = sorted({int(place.split(".")[0]) for _, place in written})
-    columns = list(
-        dict.fromkeys(place.split(".")[1] if kind == "head" else "MLP" for kind, place in written)
-    )
+    # Parts are called "head 1.2", "MLP 1", or by a name of one word.
+    alone: dict[str, float] = {}
+    written: dict[tuple[int, str], float] = {}
+    for part in map(str, shares.indexes["part"]):
+        share = float(shares.sel(part=part))
+        if part in (mechanism.READ_IN, mechanism.REST):
+            alone[part] = share
+        elif part.startswith("MLP "):
+            written[int(part.removeprefix("MLP ")), "MLP"] = share
+        else:
+            layer, head = part.removeprefix("head ").split(".")
+            written[int(layer), head] = share
+    layers = sorted({layer for layer, _ in written})
+    columns = list(dict.fromkeys(column for _, column in written))
 
-    def at(layer: int, column: str) -> float:
-        return share.get(f"MLP {layer}" if column == "MLP" else f"head {layer}.{column}", math.nan)
-
-    rows = [[at(layer, column) for column in columns] for layer in layers]
-    alone = {name: [share[name], *[math.nan] * (len(columns) - 1)] for name in apart}
-    by_name = {mechanism.READ_IN: [], **dict(zip(map(str, layers), rows, strict=True)), **alone}
-    return make_array(list(by_name.values()), {"layer": list(by_name), "head": columns})
+    # Rows from the read-in to the rest; what does not exist is NaN.
+    nowhere = [math.nan] * (len(columns) - 1)
+    rows = {mechanism.READ_IN: []}
+    for layer in layers:
+        rows[str(layer)] = [written.get((layer, column), math.nan) for column in columns]
+    for name in (mechanism.READ_IN, mechanism.REST):
+        if name in alone:
+            rows[name] = [alone[name], *nowhere]
+    return make_array(list(rows.values()), {"layer": list(rows), "head": columns})
 
 
 def _ablated(found: DataArray, on_error: bool) -> DataArray:
@@ -115,10 +128,14 @@ def _carried(found: DataArray) -> DataArray:
 
 def _by_layer_and_head(values: Mapping[str, float]) -> DataArray:
     """Numbers of heads such as "1.2", as a matrix of layers by heads."""
-    places = [name.split(".") for name in values]
-    layers, heads = (list(dict.fromkeys(place[i] for place in places)) for i in (0, 1))
+    layers: dict[str, None] = {}
+    heads: dict[str, None] = {}
+    for name in values:
+        layer, head = name.split(".")
+        layers[layer] = None
+        heads[head] = None
     numbers = np.array(list(values.values())).reshape(len(layers), len(heads))
-    return make_array(numbers, {"layer": layers, "head": heads})
+    return make_array(numbers, {"layer": list(layers), "head": list(heads)})
 
 
 def _map(title: str, what: str, values: DataArray) -> Panel:
@@ -131,10 +148,12 @@ def _map(title: str, what: str, values: DataArray) -> Panel:
     texts = None
     if numbers.shape[1] <= LETTERS:
         texts = [list(map(_short, row)) for row in numbers.tolist()]
+    layers = list(map(str, values["layer"].values))
+    heads = list(map(str, values["head"].values))
     matrix = Matrix(
         shade,
-        list(map(str, values["layer"].values)),
-        list(map(str, values["head"].values)),
+        layers,
+        heads,
         high=max(largest, 0.01) if factors else None,
         texts=texts,
         shown=numbers,
@@ -189,12 +208,14 @@ def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
     if weights is None:
         return None
     each = weights.stack(place=("layer", "head"), create_index=False).transpose("place", ...)
-    names = [
-        f"{layer}.{head}" for layer in weights["layer"].values for head in weights["head"].values
-    ]
+    names = []
+    for layer in weights["layer"].values:
+        names += [f"{layer}.{head}" for head in weights["head"].values]
     keys = weights.indexes["key"].tolist()
     if weights.sizes["query"] > 1 and len(names) <= MOST:
-        return _squares(dict(zip(names, each, strict=True)), min(IN_A_ROW, weights.sizes["head"]))
+        in_a_row = min(IN_A_ROW, weights.sizes["head"])
+        return _squares(dict(zip(names, each, strict=True)), in_a_row)
+    # The query's row alone, a head below the other.
     rows = each.sel(query="query").values
     matrix = Matrix(rows, names, keys, bar="weight", hover="head {row}, token {column}: {z:.3g}")
     below = (
@@ -214,7 +235,9 @@ def roles(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
     scores = found.sel(statistic="score")
     if not np.isfinite(scores).any():
         return None
-    return by_head(scores.values, scores.indexes["head"].tolist(), scores.indexes["role"].tolist())
+    heads = scores.indexes["head"].tolist()
+    columns = scores.indexes["role"].tolist()
+    return by_head(scores.values, heads, columns)
 
 
 def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
@@ -239,7 +262,10 @@ def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
 
 def _sums(every: Mapping[str, DataArray]) -> str:
     """What rows of weights add up to: 1 under softmax, other numbers under linear attention."""
-    sums = np.concatenate([np.nansum(one.values, axis=-1).ravel() for one in every.values()])
+    parts = []
+    for weights in every.values():
+        parts.append(np.nansum(weights.values, axis=-1).ravel())
+    sums = np.concatenate(parts)
     if np.allclose(sums, 1, atol=1e-3):
         return "rows sum to 1"
     return f"rows sum to {number(float(sums.min()), 2)} to {number(float(sums.max()), 2)}"

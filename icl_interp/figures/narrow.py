@@ -18,7 +18,8 @@ LIMIT = 1000  # pixels: wider screens show figures as they are
 # A figure takes the size of its frame.
 _SCRIPT = """
 (function () {
-  const plot = document.getElementById("{plot_id}"), frame = plot.parentElement.style, narrow = NARROW;
+  const plot = document.getElementById("{plot_id}"), frame = plot.parentElement.style, \
+narrow = NARROW;
   const wide = {data: plot.data, layout: plot.layout, height: frame.height};
   const data = wide.data.map((trace, i) => {
     const {bar, ...changed} = narrow.traces[i];
@@ -29,7 +30,8 @@ _SCRIPT = """
   const screen = matchMedia("screen and (max-width: LIMITpx)");
   const draw = () => {
     frame.height = screen.matches ? layout.height + "px" : wide.height;
-    return screen.matches ? Plotly.react(plot, data, layout) : Plotly.react(plot, wide.data, wide.layout);
+    return screen.matches ? Plotly.react(plot, data, layout) : \
+Plotly.react(plot, wide.data, wide.layout);
   };
   screen.addEventListener("change", draw);
   if (screen.matches) draw();
@@ -57,15 +59,15 @@ def narrow(figure: Figure, width: float = WIDTH) -> Data | None:
         laid = stepped(steps, Size(width)).to_plotly_json()
     else:
         return None
-    return {
-        "layout": _without(laid["layout"]),
-        "traces": [_changed(trace) for trace in laid["data"]],
-    }
+    return {"layout": _without(laid["layout"]), "traces": list(map(_changed, laid["data"]))}
 
 
 def _without(layout: Data) -> Data:
     """A layout without what the page's figure keeps."""
-    return {key: value for key, value in layout.items() if key not in ("template", "width", "meta")}
+    kept = dict(layout)
+    for key in ("template", "width", "meta"):
+        kept.pop(key, None)
+    return kept
 
 
 def script(figure: Figure) -> str | None:
@@ -73,14 +75,14 @@ def script(figure: Figure) -> str | None:
     changes = narrow(figure)
     if changes is None:
         return None
-    data = str(
-        plotly.io.to_json(changes, validate=False)
-    )  # with \u003c for <, so that no text ends the script
+    # With \u003c for <, so that no text ends the script.
+    data = str(plotly.io.to_json(changes, validate=False))
     return _SCRIPT.replace("LIMIT", str(LIMIT)).replace("NARROW", data)
 
 
 def _changed(trace: Data) -> Data:
+    changed = {key: trace[key] for key in ("name", "colorbar") if key in trace}
     bar: Any = (trace.get("marker") or {}).get("colorbar")
-    return {key: trace[key] for key in ("name", "colorbar") if key in trace} | (
-        {"bar": bar} if bar else {}
-    )
+    if bar:
+        changed["bar"] = bar
+    return changed

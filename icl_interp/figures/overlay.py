@@ -54,11 +54,11 @@ def overlay(
             )
         panels[model] = chosen(drawing, panel)
     drawn = {model: _lines(one) for model, one in panels.items()}
-    names = _asked([line.name for found in drawn.values() for line in found], panel, lines)
+    names = _asked(_names([drawn]), panel, lines)
     looks = _Looks(dict(zip(figures, COLOURS, strict=False)), _dashes([drawn], names))
-    first = next(iter(panels.values()))
-    whole = replace(_overlaid(panels, names, looks), title="")
-    heading = title or first.title or "Models compared"
+    together = _overlaid(panels, names, looks)
+    heading = title or together.title or "Models compared"
+    whole = replace(together, title="")
     return render(Drawing(heading, plain(", ".join(figures)), [whole], HEIGHT))
 
 
@@ -79,17 +79,26 @@ def overlay_panels(drawings: Mapping[str, Drawing]) -> Figure | None:
         InputError: fewer than two drawings, or more than there are colours.
     """
     _check_number(len(drawings))
-    groups = [group for group in _by_heading(drawings) if len(group) > 1]
+    # Panels that several models have, without their bundles of lines.
+    groups: list[dict[str, Panel]] = []
+    drawn: list[dict[str, list[Line]]] = []
+    for group in _by_heading(drawings):
+        if len(group) > 1:
+            lines = {}
+            alone = {}
+            for model, panel in group.items():
+                lines[model] = _single(panel)
+                alone[model] = replace(panel, marks=lines[model])
+            drawn.append(lines)
+            groups.append(alone)
+
     # One look for all panels: a colour a model, a dash a kind of line.
-    drawn = [{model: _single(panel) for model, panel in group.items()} for group in groups]
-    every = [line.name for group in drawn for found in group.values() for line in found]
-    names = list(dict.fromkeys(every))
+    names = list(dict.fromkeys(_names(drawn)))
     looks = _Looks(dict(zip(drawings, COLOURS, strict=False)), _dashes(drawn, names))
     panels = []
     for group in groups:
         with contextlib.suppress(InputError):  # axes of different kinds
-            alone = {model: replace(one, marks=_single(one)) for model, one in group.items()}
-            panels.append(_overlaid(alone, names, looks))
+            panels.append(_overlaid(group, names, looks))
     if not panels:
         return None
     title = next(iter(drawings.values())).title
@@ -120,9 +129,22 @@ def _by_heading(drawings: Mapping[str, Drawing]) -> list[dict[str, Panel]]:
     return list(groups.values())
 
 
+def _names(drawn: Sequence[Mapping[str, Sequence[Line]]]) -> list[str]:
+    """Of the lines of all models in all panels."""
+    names = []
+    for group in drawn:
+        for lines in group.values():
+            for line in lines:
+                names.append(line.name)
+    return names
+
+
 def _dashes(drawn: Sequence[Mapping[str, Sequence[Line]]], names: Sequence[str]) -> dict[str, str]:
     """A dash for each line that is not the same for all models in every panel."""
-    own = [name for name in names if any(name in _own(group, [name]) for group in drawn)]
+    differing: set[str] = set()
+    for group in drawn:
+        differing.update(_own(group, names))
+    own = [name for name in names if name in differing]
     return dict(zip(own, itertools.cycle(DASHES), strict=False))
 
 
@@ -138,11 +160,17 @@ def _own(drawn: Mapping[str, Sequence[Line]], names: Sequence[str]) -> list[str]
 
 def _overlaid(panels: Mapping[str, Panel], names: Sequence[str], looks: _Looks) -> Panel:
     """One panel with the lines of all models."""
-    drawn = {model: _lines(panel) for model, panel in panels.items()}
+    drawn = {}
+    horizontal = []
+    vertical = []
+    for model, panel in panels.items():
+        drawn[model] = _lines(panel)
+        horizontal.append(panel.x)
+        vertical.append(panel.y)
     return Panel(
         title=next(iter(panels.values())).title,
-        x=_axis([one.x for one in panels.values()]),
-        y=_axis([one.y for one in panels.values()]),
+        x=_axis(horizontal),
+        y=_axis(vertical),
         marks=_marks(drawn, names, looks),
     )
 
@@ -163,10 +191,13 @@ def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) 
         raise InputError(
             f"panel {shown(panel)} of this figure has no lines to compare: name another one"
         )
-    for name in lines or ():
-        if name not in names:
-            raise unknown("line", name, dict.fromkeys(names))
-    return [name for name in dict.fromkeys(names) if lines is None or name in lines]
+    every = dict.fromkeys(names)
+    if lines is None:
+        return list(every)
+    for name in lines:
+        if name not in every:
+            raise unknown("line", name, every)
+    return [name for name in every if name in lines]
 
 
 def _marks(drawn: Mapping[str, Sequence[Line]], names: Sequence[str], looks: _Looks) -> list[Mark]:
@@ -192,10 +223,13 @@ def _marks(drawn: Mapping[str, Sequence[Line]], names: Sequence[str], looks: _Lo
         for name in own:
             dash = looks.dashes[name]
             marks.append(Line(NOWHERE, NOWHERE, name=name, colour=INK, dash=dash))
-    common = [name for name in names if name not in own]
-    for name in common:
-        for line in _named(next(iter(drawn.values())), name):
-            marks.append(replace(line, colour=INK, width=THIN, listed=True))
+
+    # Lines that are the same for all models are those of the first one.
+    first = next(iter(drawn.values()))
+    for name in names:
+        if name not in own:
+            for line in _named(first, name):
+                marks.append(replace(line, colour=INK, width=THIN, listed=True))
     return marks
 
 
@@ -233,15 +267,16 @@ def _axis(axes: Sequence[Axis]) -> Axis:
             f"{' and '.join(kinds)}; choose another panel"
         )
     ticks: dict[float, str] = {}
+    holds: list[float] = []
     for axis in axes:
         ticks |= axis.ticks or {}
-    first = axes[0]
+        holds.extend(axis.holds)
     return replace(
-        first,
-        low=_end([axis.low for axis in axes], min),
-        high=_end([axis.high for axis in axes], max),
-        least=_end([axis.least for axis in axes], min),
-        holds=[value for axis in axes for value in axis.holds],
+        axes[0],
+        low=_end(axes, "low", min),
+        high=_end(axes, "high", max),
+        least=_end(axes, "least", min),
+        holds=holds,
         ticks=dict(sorted(ticks.items())) or None,
     )
 
@@ -253,7 +288,9 @@ def _kind(axis: Axis) -> str:
     return "log" if axis.log else "linear"
 
 
-def _end(given: Sequence[float | None], outermost: Callable[[list[float]], float]) -> float | None:
+def _end(
+    axes: Sequence[Axis], which: str, outermost: Callable[[list[float]], float]
+) -> float | None:
     """The outermost of the models' ends; None where one of them follows its marks."""
-    ends = [end for end in given if end is not None]
-    return outermost(ends) if len(ends) == len(given) else None
+    ends = [getattr(axis, which) for axis in axes]
+    return None if None in ends else outermost(ends)

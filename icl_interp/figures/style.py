@@ -100,7 +100,9 @@ def safe(figure: Figure) -> Figure:
             return {key: cleaned(item) for key, item in value.items()}
         if isinstance(value, np.ndarray) and value.dtype.kind in "UO":
             value = value.tolist()
-        return [cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return list(map(cleaned, value))
+        return value
 
     data = cleaned(figure.to_plotly_json())
     return Figure(data) if changed else figure
@@ -111,21 +113,28 @@ def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str,
 
     Where the range holds hardly any power of ten, labels stand at 1, 2 and 5, too.
     """
-    first, last = np.log10(low), np.log10(high)
+    first = np.log10(low)
+    last = np.log10(high)
     decades = np.arange(np.ceil(first - 1e-9), np.floor(last + 1e-9) + 1)
+    ticks = []
     if len(decades) > 2:
         every = int(np.ceil(len(decades) / at_most))
-        ticks = [10.0**d for d in decades if d % every == 0]
+        for decade in decades:
+            if decade % every == 0:
+                ticks.append(10.0**decade)
     else:
-        ticks = [m * 10.0**d for d in np.arange(np.floor(first), last + 1) for m in (1, 2, 5)]
-        ticks = [t for t in ticks if low <= t <= high]
+        for decade in np.arange(np.floor(first), last + 1):
+            for digit in (1, 2, 5):
+                place = digit * 10.0**decade
+                if low <= place <= high:
+                    ticks.append(place)
     return {
         "type": "log",
         "range": [float(first), float(last)],
         "title": {"text": title},
         "tickmode": "array",
         "tickvals": ticks,
-        "ticktext": [tick(t) for t in ticks],
+        "ticktext": list(map(tick, ticks)),
     }
 
 
@@ -137,14 +146,10 @@ def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict
         shown: write the labels.
         spare: rows of room below for words.
     """
-    ticks, texts = (
-        list(range(len(labels))),
-        [plain(label).replace("\n", "<br>") for label in labels],
-    )
     return {
         "tickmode": "array",
-        "tickvals": ticks,
-        "ticktext": texts,
+        "tickvals": list(range(len(labels))),
+        "ticktext": [plain(label).replace("\n", "<br>") for label in labels],
         "showticklabels": shown,
         "ticks": "",
         "range": [len(labels) - 0.4 + spare, -0.6],
@@ -158,14 +163,18 @@ def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict
 def joined(curves: np.ndarray) -> np.ndarray:
     """Rows one after the other with a NaN between them, which plotly draws as separate lines."""
     rows = np.asarray(curves, dtype=float)
-    return np.concatenate([rows, np.full((len(rows), 1), np.nan)], 1).ravel()[:-1]
+    gaps = np.full((len(rows), 1), np.nan)
+    with_gaps = np.concatenate([rows, gaps], 1)
+    return with_gaps.ravel()[:-1]  # none after the last row
 
 
 def ranged(values: list[float], share: float = 0.06) -> list[float]:
     """A range that holds all finite values, and a margin."""
     finite = [v for v in values if np.isfinite(v)]
-    low, high = min(finite), max(finite)
-    pad = share * ((high - low) or abs(high) or 1.0)
+    low = min(finite)
+    high = max(finite)
+    length = (high - low) or abs(high) or 1.0
+    pad = share * length
     return [low - pad, high + pad]
 
 
@@ -187,26 +196,30 @@ class Symlog:
     def __call__(self, values: np.ndarray | float) -> np.ndarray:
         """Where values lie on the axis."""
         scaled = np.asarray(values, dtype=float) / self.threshold
-        size = np.maximum(np.abs(scaled), 1.0)
-        return np.where(np.abs(scaled) <= 1, scaled, np.sign(scaled) * (1 + np.log10(size)))
+        size = np.abs(scaled)
+        decades = np.log10(np.maximum(size, 1.0))
+        outside = np.sign(scaled) * (1 + decades)
+        return np.where(size <= 1, scaled, outside)
 
     def back(self, places: np.ndarray) -> np.ndarray:
         """The values at places on the axis."""
         places = np.asarray(places, dtype=float)
-        outside = np.sign(places) * 10 ** (np.abs(places) - 1)
-        return self.threshold * np.where(np.abs(places) <= 1, places, outside)
+        size = np.abs(places)
+        outside = np.sign(places) * 10 ** (size - 1)
+        return self.threshold * np.where(size <= 1, places, outside)
 
     def axis(self, largest: float, every: int = 1) -> dict[str, Any]:
         """Tick places and labels up to `largest`, each decade or each so many, 0 among them."""
-        decades = range(0, int(np.floor(np.log10(largest / self.threshold) + 1e-9)) + 1, every)
-        sizes = [self.threshold * 10.0**k for k in decades]
-        places = [float(self(np.array(v))) for v in sizes]
-        labels = [tick(v) for v in sizes]
-        return {
-            "tickmode": "array",
-            "tickvals": [-p for p in reversed(places)] + [0.0] + places,
-            "ticktext": [MINUS + text for text in reversed(labels)] + ["0"] + labels,
-        }
+        n_decades = int(np.floor(np.log10(largest / self.threshold) + 1e-9))
+        places = [0.0]
+        labels = ["0"]
+        for decade in range(0, n_decades + 1, every):
+            size = self.threshold * 10.0**decade
+            place = float(self(np.array(size)))
+            places = [-place, *places, place]
+            label = tick(size)
+            labels = [MINUS + label, *labels, label]
+        return {"tickmode": "array", "tickvals": places, "ticktext": labels}
 
 
 def tick(value: float) -> str:

@@ -26,17 +26,26 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
     >>> interval(Estimate("share of heads", 0.25, 0.2, 0.3, "share"))
     '25.0 [20.0, 30.0] %'
     """
-    if unit and estimate.unit == SHARE:
-        ends = 100 * estimate.low, 100 * estimate.high
-        estimate = Estimate(estimate.name, 100 * estimate.value, *ends, "%")
+    word = estimate.unit
     values = [estimate.value, estimate.low, estimate.high]
-    width, size = estimate.high - estimate.low, max(map(abs, values))
+    if unit and word == SHARE:
+        word = "%"
+        values = [100 * value for value in values]
+    _, low, high = values
+    width = high - low
+    size = max(map(abs, values))
     if math.isfinite(width) and width > 0 and 1e-4 <= size < 1e5:
-        decimals = min(max(0, (2 if width > 0.1 * size else 1) - math.floor(math.log10(width))), 7)
-        value, low, high = (f"{v:.{decimals}f}".replace("-", MINUS) for v in values)
+        # A narrow interval shows one digit of its width, a wide one two.
+        digits = 2 if width > 0.1 * size else 1
+        decimals = digits - math.floor(math.log10(width))
+        decimals = min(max(0, decimals), 7)
+        texts = []
+        for value in values:
+            texts.append(f"{value:.{decimals}f}".replace("-", MINUS))
     else:
-        value, low, high = (number(v, 2) for v in values)
-    return f"{value} [{low}, {high}]" + (f" {estimate.unit}" if unit and estimate.unit else "")
+        texts = [number(value, 2) for value in values]
+    text = f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    return f"{text} {word}" if unit and word else text
 
 
 def plain(text: object) -> str:
@@ -103,11 +112,16 @@ def authors(source: str) -> str:
     'Zhang, Frei & Bartlett (2023)'
     """
     dated = re.match(r".*?\(\d{4}\)", source)
-    return dated[0] if dated else source.partition(",")[0]
+    if dated:
+        return dated[0]
+    before, _, _ = source.partition(",")
+    return before
 
 
 def tested_by(figure: str, findings: Sequence[Finding]) -> str:
     """The claims that a figure shows and their sources, a line each, for plotly."""
-    shown = [f for f in findings if figure in f.figures and f.verdict != "not_applicable"]
-    lines = [f"Tests <b>{plain(f.id)}</b> ({plain(f.source)}): {f.verdict}" for f in shown]
+    lines = []
+    for f in findings:
+        if figure in f.figures and f.verdict != "not_applicable":
+            lines.append(f"Tests <b>{plain(f.id)}</b> ({plain(f.source)}): {f.verdict}")
     return "<br>".join(lines) or "No claim rests on it here"

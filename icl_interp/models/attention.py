@@ -54,22 +54,25 @@ class KeysValues(NamedTuple):
 
     def like(self, tensor: Tensor) -> "KeysValues":
         """Room for as much in the type and on the device of a tensor."""
-        keys, values = (tensor.new_empty(part.shape) for part in (self.keys, self.values))
-        return KeysValues(
-            keys, values, None if self.queries is None else tensor.new_empty(self.queries.shape)
-        )
+        keys = tensor.new_empty(self.keys.shape)
+        values = tensor.new_empty(self.values.shape)
+        queries = None
+        if self.queries is not None:
+            queries = tensor.new_empty(self.queries.shape)
+        return KeysValues(keys, values, queries)
 
     def copied_to(self, room: "KeysValues") -> "KeysValues":
         """The same numbers, copied into `room`, which takes at least as many prompts.
 
         The copy has the type and device of `room`.
         """
-        n, queries = len(self.keys), None
+        n = len(self.keys)
+        keys = room.keys[:n].copy_(self.keys)
+        values = room.values[:n].copy_(self.values)
+        queries = None
         if self.queries is not None and room.queries is not None:
             queries = room.queries[:n].copy_(self.queries)
-        return KeysValues(
-            room.keys[:n].copy_(self.keys), room.values[:n].copy_(self.values), queries
-        )
+        return KeysValues(keys, values, queries)
 
 
 class Attention(nn.Module):
@@ -115,16 +118,17 @@ class Attention(nn.Module):
         self.cfg = cfg
         d_head = cfg.head_width
         for letter in "QKV":
-            setattr(
-                self, f"W_{letter}", nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, d_head))
-            )
-            setattr(self, f"b_{letter}", nn.Parameter(torch.zeros(cfg.n_heads, d_head)))
+            weight = nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, d_head))
+            bias = nn.Parameter(torch.zeros(cfg.n_heads, d_head))
+            setattr(self, f"W_{letter}", weight)
+            setattr(self, f"b_{letter}", bias)
         self.W_O = nn.Parameter(torch.empty(cfg.n_heads, d_head, cfg.d_model))
         self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
         if cfg.position_weights:
             alike = cfg.position_weights == "similarity"
             for name in ("W_Q_pos", "W_K_pos") if alike else ("W_P",):
-                setattr(self, name, nn.Parameter(torch.empty(cfg.n_ctx, cfg.n_ctx)))
+                weight = nn.Parameter(torch.empty(cfg.n_ctx, cfg.n_ctx))
+                setattr(self, name, weight)
         self.positions = cfg.positional_embedding_type
         if self.positions == "relative":
             both = cfg.attention_dir == "bidirectional"
@@ -154,24 +158,28 @@ class Attention(nn.Module):
         the query. What heads read `apart` stands in the place of x for these projections; whoever
         gives it asks for all rows.
         """
+        # Queries, keys and values. `made` are queries that the next token uses.
         made = None
         if self.cfg.queries:
             made, k, v = self._project(x, "QKV", apart)
             q = F.pad(made[:, :-1], (0, 0, 0, 0, 1, 0))  # the first token has none before it
-            q = q if rows is None else q[:, rows]
+            if rows is not None:
+                q = q[:, rows]
         elif rows is None:
             q, k, v = self._project(x, "QKV", apart)
         else:
-            (q,), (k, v) = self._project(x[:, rows], "Q"), self._project(x, "KV")
-        q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
+            (q,) = self._project(x[:, rows], "Q")
+            k, v = self._project(x, "KV")
+        q = at(self.hook_q, q)
+        k = at(self.hook_k, k)
+        v = at(self.hook_v, v)
         if self.positions == "rotary":
             places = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
             q = positions.turned(q, places if rows is None else places[rows])
             k = positions.turned(k, places)
         if memory is not None:
-            memory.append(
-                KeysValues(_by_head(k), _by_head(v), None if made is None else _by_head(made))
-            )
+            queries = None if made is None else _by_head(made)
+            memory.append(KeysValues(_by_head(k), _by_head(v), queries))
         if self._use_fused(q, rows):
             z = F.scaled_dot_product_attention(
                 q.transpose(1, 2),
@@ -181,7 +189,10 @@ class Attention(nn.Module):
                 scale=self.scale,
             )
             return self._write(z.transpose(1, 2))
-        mask = self._visibility(x, rows, hide_query=self.cfg.keys == "labelled" and memory is None)
+
+        # The same step by step: scores, pattern, and the values that it weighs.
+        hide_query = self.cfg.keys == "labelled" and memory is None
+        mask = self._visibility(x, rows, hide_query)
         scores = torch.baddbmm(mask, _merge(q), _merge(k).transpose(1, 2), alpha=self.scale)
         by_head = scores.view(-1, self.cfg.n_heads, *scores.shape[1:])
         added = self._added(x.shape[1], x)
@@ -189,21 +200,24 @@ class Attention(nn.Module):
             by_head = by_head + (added if rows is None else added[:, rows])
         pattern = self._pattern(by_head, self._by_position(mask, rows))
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
-        return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
+        z = z.view(-1, self.cfg.n_heads, *z.shape[1:])
+        return self._write(z.transpose(1, 2))
 
     def remember(
         self, x: Float[Tensor, "batch token d_model"], apart: Apart = NOTHING
     ) -> KeysValues:
         """Keys and values of every token."""
-        made = self._project(x, "KV", apart)
-        k, v = (at(hook, t) for hook, t in zip((self.hook_k, self.hook_v), made, strict=True))
+        k, v = self._project(x, "KV", apart)
+        k = at(self.hook_k, k)
+        v = at(self.hook_v, v)
         if self.positions == "rotary":
-            k = positions.turned(k, torch.arange(x.shape[1], device=x.device, dtype=x.dtype))
-        return KeysValues(
-            _by_head(k),
-            _by_head(v),
-            _by_head(self._project(x, "Q", apart)[0]) if self.cfg.queries else None,
-        )
+            places = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
+            k = positions.turned(k, places)
+        queries = None
+        if self.cfg.queries:
+            (made,) = self._project(x, "Q", apart)
+            queries = _by_head(made)
+        return KeysValues(_by_head(k), _by_head(v), queries)
 
     def after(
         self, x: Float[Tensor, "batch query d_model"], context: KeysValues, apart: Apart = NOTHING
@@ -216,27 +230,32 @@ class Attention(nn.Module):
         q, k, v = self._project(x, "QKV", apart)
         if context.queries is not None:
             q = context.queries[:, :, -1].unsqueeze(1).expand_as(q)
-        q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
+        q = at(self.hook_q, q)
+        k = at(self.hook_k, k)
+        v = at(self.hook_v, v)
         n = context.keys.shape[2] + 1
         if self.positions == "rotary":
             # All of them stand at the place behind the context.
             places = x.new_full((x.shape[1],), n - 1)
             q = positions.turned(q, places)
             k = positions.turned(k, places)
-        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        q = q.transpose(1, 2)
+        k = k.transpose(1, 2)
+        v = v.transpose(1, 2)
+
+        # Scores of the context's keys, then the token's own.
         q = q * self.scale  # fewer numbers than the scores
         own = (q * k).sum(-1, keepdim=True)
         if self.cfg.keys == "labelled":
             own = torch.full_like(own, -math.inf)
-        weights = (
-            self._by_position(x.new_zeros(1, n), slice(n - 1, n))
-            if self.cfg.position_weights
-            else None
-        )
-        scores = torch.cat([q @ context.keys.transpose(-1, -2), own], -1)
+        of_context = q @ context.keys.transpose(-1, -2)
+        scores = torch.cat([of_context, own], -1)
         added = self._added(n, x)
         if added is not None:
             scores = scores + added[:, -1:]
+        weights = None
+        if self.cfg.position_weights:
+            weights = self._by_position(x.new_zeros(1, n), slice(n - 1, n))
         pattern = self._pattern(scores, weights)
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
         return self._write(z.transpose(1, 2))
@@ -248,15 +267,17 @@ class Attention(nn.Module):
 
         Those of what heads read apart are made head by head.
         """
-        flat = linear(x, *self._together(letters))
-        made = list(
-            flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2)
-        )
+        weights, biases = self._together(letters)
+        flat = linear(x, weights, biases)
+        heads = (self.cfg.n_heads, self.cfg.head_width)
+        every = flat.view(*x.shape[:2], len(letters), *heads)
+        made = list(every.unbind(2))
         for place, letter in enumerate(letters):
             if letter in apart:
                 weight = getattr(self, f"W_{letter}")
                 bias = getattr(self, f"b_{letter}")
-                made[place] = torch.einsum("bthd,hde->bthe", apart[letter], weight) + bias
+                projected = torch.einsum("bthd,hde->bthe", apart[letter], weight)
+                made[place] = projected + bias
         return made
 
     def _together(self, letters: str) -> tuple[Tensor, Tensor]:
@@ -264,10 +285,9 @@ class Attention(nn.Module):
         known = None if torch.compiler.is_compiling() else FIXED.get().get(id(self))
         if known is not None and letters in known:
             return known[letters]
-        weights = (
-            torch.stack([getattr(self, f"W_{c}") for c in letters]).transpose(2, 3).flatten(0, 2)
-        )
-        biases = torch.stack([getattr(self, f"b_{c}") for c in letters]).flatten()
+        each = torch.stack([getattr(self, f"W_{letter}") for letter in letters])
+        weights = each.transpose(2, 3).flatten(0, 2)
+        biases = torch.stack([getattr(self, f"b_{letter}") for letter in letters]).flatten()
         if known is not None:
             known[letters] = weights, biases
         return weights, biases
@@ -279,7 +299,9 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch head query key"]:
         scores = self.hook_attn_scores(scores)
         pattern = score_functions.apply(self.cfg.score_fn, scores, self.cfg.score_norm)
-        return self.hook_pattern(pattern if by_position is None else pattern * by_position)
+        if by_position is not None:
+            pattern = pattern * by_position
+        return self.hook_pattern(pattern)
 
     def _added(self, n_tokens: int, like: Tensor) -> Float[Tensor, "head query key"] | None:
         """What positions add to the scores of so many tokens; None where they add nothing."""
@@ -300,8 +322,11 @@ class Attention(nn.Module):
         if self.cfg.position_weights is None:
             return None
         weights = self.by_places(mask.shape[-1])
-        weights = weights if rows is None else weights[rows]
-        return weights if self.cfg.position_weights == "free" else (weights + mask).softmax(-1)
+        if rows is not None:
+            weights = weights[rows]
+        if self.cfg.position_weights == "free":
+            return weights
+        return (weights + mask).softmax(-1)
 
     def by_places(self, n_tokens: int) -> Float[Tensor, "query key"]:
         """The learned numbers of positions, before a softmax where `position_weights` has one.
@@ -309,7 +334,9 @@ class Attention(nn.Module):
         Those of the first `n_tokens` positions; without `position_weights` there are none.
         """
         if self.cfg.position_weights == "similarity":
-            return self.W_Q_pos[:n_tokens] @ self.W_K_pos[:n_tokens].T
+            queries = self.W_Q_pos[:n_tokens]
+            keys = self.W_K_pos[:n_tokens]
+            return queries @ keys.T
         return self.W_P[:n_tokens, :n_tokens]
 
     def _write(
@@ -348,11 +375,14 @@ class Attention(nn.Module):
         if not known or hides_query != hide_query:
             mask = torch.zeros(n, n, dtype=x.dtype, device=x.device)
             if self.cfg.attention_dir == "causal":
-                mask = mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
+                later = torch.ones_like(mask, dtype=torch.bool).triu(1)
+                mask = mask.masked_fill(later, -math.inf)
             if hide_query:
                 mask[:, -1] = -math.inf
             self._mask = mask, hide_query
-        return mask if rows is None else mask[rows]
+        if rows is None:
+            return mask
+        return mask[rows]
 
     def _use_fused(self, q: Tensor, rows: slice | None) -> bool:
         if self.fused is False or self.cfg.score_fn != "softmax" or rows is not None:

@@ -151,6 +151,7 @@ class HookedTransformerConfig:
 
     def _check_combinations(self) -> None:
         """Refuse settings that exclude each other, and a bound that is no length."""
+        # Settings of attention, where there is attention, and no two that contradict each other.
         if self.attn_only and self.mlp_only:
             raise InputError(
                 "attn_only and mlp_only exclude each other: a block would have nothing left"

@@ -78,7 +78,8 @@ class DiagonalAttention(HookedRootModule):
                 "A and B must both be (head, dim) and P must be (n_ctx, n_ctx), but got "
                 f"{tuple(a.shape)}, {tuple(b.shape)} and {tuple(p.shape)}"
             )
-        self.A, self.B = nn.Parameter(a.detach().clone()), nn.Parameter(b.detach().clone())
+        self.A = nn.Parameter(a.detach().clone())
+        self.B = nn.Parameter(b.detach().clone())
         self.W_P = nn.Parameter(p.detach().clone())
         for name in ("resid_pre", "attn_scores", "pattern", "z", "attn_out"):
             setattr(self, f"hook_{name}", HookPoint())
@@ -91,22 +92,24 @@ class DiagonalAttention(HookedRootModule):
 
     def forward(self, states: States) -> States:
         """The prediction of the state after each one."""
-        if (
-            states.ndim != 3
-            or states.shape[-1] != self.A.shape[1]
-            or states.shape[1] > len(self.W_P)
-        ):
+        dim = self.A.shape[1]
+        n_ctx = len(self.W_P)
+        if states.ndim != 3 or states.shape[-1] != dim or states.shape[1] > n_ctx:
             raise InputError(
-                f"states must be (batch, token, dim={self.A.shape[1]}) with at most "
-                f"n_ctx={len(self.W_P)} tokens, but got {tuple(states.shape)}"
+                f"states must be (batch, token, dim={dim}) with at most n_ctx={n_ctx} tokens, but "
+                f"got {tuple(states.shape)}"
             )
         states = self.hook_resid_pre(states)
         n = states.shape[1]
-        before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
+        # The query of each token is the state before it; the first has none, so its scores are 0.
+        start = torch.zeros_like(states[:, :1])
+        before = torch.cat([start, states[:, :-1]], 1)
         visible = torch.ones(n, n, device=states.device).tril()
-        scores = torch.einsum("bqi,hi,bki->bhqk", before.conj(), self.A, states) * visible
-        pattern = self.hook_pattern(self.hook_attn_scores(scores) * self.W_P[:n, :n])
-        z = self.hook_z(torch.einsum("bhqk,hi,bki->bqhi", pattern, self.B, states))
+        products = torch.einsum("bqi,hi,bki->bhqk", before.conj(), self.A, states)
+        scores = self.hook_attn_scores(products * visible)
+        pattern = self.hook_pattern(scores * self.W_P[:n, :n])
+        parts = torch.einsum("bhqk,hi,bki->bqhi", pattern, self.B, states)
+        z = self.hook_z(parts)
         return self.hook_attn_out(z.sum(2))
 
     def to_transformer(self) -> HookedTransformer:
@@ -117,7 +120,8 @@ class DiagonalAttention(HookedRootModule):
         Its stream holds the prediction in the first half of its coordinates, and the state in the
         second.
         """
-        (n_heads, dim), wide = self.A.shape, 2 * self.A.shape[1]
+        n_heads, dim = self.A.shape
+        wide = 2 * dim
         model = blank(
             2 * wide,
             n_heads=2 * n_heads,
@@ -131,12 +135,15 @@ class DiagonalAttention(HookedRootModule):
         )
         identity = torch.eye(wide, dtype=torch.float64)
         with torch.no_grad():
+            # The state enters the second half of the stream, the prediction leaves the first.
+            model.embed.W_E[:, wide:] = identity
+            model.unembed.W_U[:wide] = identity
             attention = model.blocks[0].attn
-            model.embed.W_E[:, wide:], model.unembed.W_U[:wide] = identity, identity
             attention.W_P.copy_(self.W_P)
-            turn = real_matrix(torch.full((dim,), 1j, dtype=self.A.dtype))
             # Im <u, v> = Re <i u, v>, and what it weighs is i times the value.
-            attention.W_Q[::2, wide:], attention.W_Q[1::2, wide:] = identity, turn.T
+            turn = real_matrix(torch.full((dim,), 1j, dtype=self.A.dtype))
+            attention.W_Q[::2, wide:] = identity
+            attention.W_Q[1::2, wide:] = turn.T
             keys, values = as_heads(self.A.detach(), self.B.detach())
             attention.W_K.copy_(keys)
             attention.W_V.copy_(values)
@@ -155,5 +162,7 @@ class DiagonalAttention(HookedRootModule):
         def draw(*shape: int) -> Tensor:
             return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        a, b = (torch.complex(draw(n_heads, dim), draw(n_heads, dim)) for _ in "AB")
-        return cls(a, b, draw(n_ctx, n_ctx))
+        a = torch.complex(draw(n_heads, dim), draw(n_heads, dim))
+        b = torch.complex(draw(n_heads, dim), draw(n_heads, dim))
+        p = draw(n_ctx, n_ctx)
+        return cls(a, b, p)

@@ -43,7 +43,8 @@ def read_tokens(model: nn.Module) -> None:
         model: a fresh `HookedTransformer` with `cfg.read_in="token"`; it is changed.
     """
     named = dict(model.named_parameters())
-    weight, bias = named["embed.W_E"], named["embed.b_E"]
+    weight = named["embed.W_E"]
+    bias = named["embed.b_E"]
     with torch.no_grad():
         weight.copy_(torch.eye(len(weight)))
         bias.zero_()
@@ -63,6 +64,7 @@ def fix_weights(model: nn.Module, unit: Literal["M", "KQV"]) -> None:
         model: a `HookedTransformer` with this `cfg.unit`; it is changed.
         unit: which weights are learned.
     """
+    # The weights that are not learned: `label` takes the last coordinate of a token, y.
     named = dict(model.named_parameters())
     width = named["unembed.W_U"].shape[0]
     identity = torch.eye(width)

@@ -71,7 +71,8 @@ class Opened:
     """A context of hooks; its hooks act in the thread that opened it, for as long as it is open."""
 
     def __init__(self) -> None:
-        self.thread, self.is_open = threading.get_ident(), True
+        self.thread = threading.get_ident()
+        self.is_open = True
 
     @property
     def is_here(self) -> bool:
@@ -99,16 +100,25 @@ class HookPoint(_HookPoint):
         if not (self.fwd_hooks or self.bwd_hooks) and dir in ("fwd", "bwd", "both"):
             return
         with _LOCK:
-            others = [
-                [handle for handle in handles if not self._is_ours(handle.hook.id)]
-                for handles in (self.fwd_hooks, self.bwd_hooks)
-            ]
-            self.fwd_hooks, self.bwd_hooks = (
-                [handle for handle in handles if self._is_ours(handle.hook.id)]
-                for handles in (self.fwd_hooks, self.bwd_hooks)
+            # TransformerLens' own removes all that it finds, so it finds ours only.
+            self.fwd_hooks, fwd_of_others = self._split(self.fwd_hooks)
+            self.bwd_hooks, bwd_of_others = self._split(self.bwd_hooks)
+            super().remove_hooks(
+                dir,  # pyright: ignore[reportArgumentType]
+                including_permanent,
+                level,
             )
-            super().remove_hooks(dir, including_permanent, level)  # pyright: ignore[reportArgumentType]
-            self.fwd_hooks, self.bwd_hooks = others[0] + self.fwd_hooks, others[1] + self.bwd_hooks
+            self.fwd_hooks = fwd_of_others + self.fwd_hooks
+            self.bwd_hooks = bwd_of_others + self.bwd_hooks
+
+    def _split(self, handles: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Hooks that act in this thread, and those of contexts of others."""
+        ours = []
+        of_others = []
+        for handle in handles:
+            place = ours if self._is_ours(handle.hook.id) else of_others
+            place.append(handle)
+        return ours, of_others
 
     def _is_ours(self, hook_id: int) -> bool:
         """Whether a hook is for every thread, or for the one that asks."""
@@ -131,10 +141,8 @@ class HookPoint(_HookPoint):
         """Remove what `attach` attached, if it is still there."""
         handle.hook.remove()
         self.opened.pop(handle.hook.id, None)
-        self.fwd_hooks, self.bwd_hooks = (
-            [one for one in handles if one is not handle]
-            for handles in (self.fwd_hooks, self.bwd_hooks)
-        )
+        self.fwd_hooks = [one for one in self.fwd_hooks if one is not handle]
+        self.bwd_hooks = [one for one in self.bwd_hooks if one is not handle]
 
 
 def _belonging_to(opened: Opened, function: Callable[..., Any], dir: str) -> Callable[..., Any]:
@@ -181,20 +189,18 @@ def attached(
     try:
         with _LOCK:
             model.context_level += 1
+            level = model.context_level
             for direction, functions in directions:
                 for wanted, function in functions:
                     for point in _points(model, wanted):
                         if stay:
-                            point.add_hook(function, dir=direction, level=model.context_level)
+                            point.add_hook(function, dir=direction, level=level)
                         else:
-                            held.append(
-                                (
-                                    point,
-                                    point.attach(function, direction, model.context_level, opened),
-                                )
-                            )
+                            handle = point.attach(function, direction, level, opened)
+                            held.append((point, handle))
         yield model
     finally:
+        # Hooks that a copy of the model has kept do nothing from now on.
         with _LOCK:
             opened.is_open = False
             for point, handle in held:
@@ -232,6 +238,7 @@ class NumericCache(ActivationCache):
     def __getattribute__(self, name: str) -> Any:
         if name not in _GUARDED:
             return super().__getattribute__(name)
+        # What the helper assumes of a model, one by one.
         cfg = object.__getattribute__(self, "model").cfg
         if name in _ADDITIVE and not cfg.stream_is_a_sum:
             raise InputError(
@@ -309,9 +316,11 @@ def hooked_modules(model: nn.Module) -> list[str]:
     >>> inside, hooked_modules(model)
     (['hook_embed'], [])
     """
-    return [
-        name or "the model itself" for name, module in model.named_modules() if listened(module)
-    ]
+    names = []
+    for name, module in model.named_modules():
+        if listened(module):
+            names.append(name or "the model itself")
+    return names
 
 
 def check_unhooked(model: object, who: str) -> None:
@@ -369,10 +378,11 @@ def edited(module: nn.Module) -> bool:
         return True
     with _LOCK:
         functions = {handle.hook.id: handle.user_hook for handle in module.fwd_hooks}
-        return any(
-            module._is_ours(hook_id) and not getattr(functions.get(hook_id), "only_reads", False)
-            for hook_id in (*module._forward_hooks, *module._forward_pre_hooks)
-        )
+        for hook_id in (*module._forward_hooks, *module._forward_pre_hooks):
+            reads = getattr(functions.get(hook_id), "only_reads", False)
+            if module._is_ours(hook_id) and not reads:
+                return True
+    return False
 
 
 def at(hook: HookPoint, shared: Tensor) -> Tensor:
@@ -457,9 +467,11 @@ blocks.0.hook_mlp_out, hook_embed; list(model.hook_dict) has all 3)
 
     nearest = heapq.nlargest(NAMED, names, key=nearness)
     extends, ratio = nearness(nearest[0]) if nearest else (False, 0.0)
-    hint, others = "", nearest
+    hint = ""
+    others = nearest
     if extends or ratio >= 0.5:
-        hint, others = f"did you mean {nearest[0]!r}? ", nearest[1:]
+        hint = f"did you mean {nearest[0]!r}? "
+        others = nearest[1:]
     return InputError(
         f"unknown hook {shown(name)}: {hint}(other names: {', '.join(others)}; "
         f"list(model.hook_dict) has all {len(names)})"

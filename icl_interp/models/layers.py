@@ -28,11 +28,11 @@ def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """
     if x.dtype != torch.float64:
         return F.gelu(x)
+    scaled = math.sqrt(0.5) * x
     if torch.is_grad_enabled():
-        return x * (1 + torch.erf(math.sqrt(0.5) * x)) * 0.5
-    return (
-        (math.sqrt(0.5) * x).erf_().add_(1).mul_(x).mul_(0.5)
-    )  # the same numbers, in one tensor instead of four
+        return x * (1 + torch.erf(scaled)) * 0.5
+    # The same numbers, in one tensor instead of four.
+    return scaled.erf_().add_(1).mul_(x).mul_(0.5)
 
 
 # A partial and not a lambda, which would keep a whole model from being pickled.
@@ -55,10 +55,12 @@ class Norm(nn.Module):
         super().__init__()
         self.centred = cfg.normalization_type != "RMS"
         self.eps = cfg.eps
-        self.w = (
-            nn.Parameter(torch.ones(cfg.d_model)) if cfg.normalization_type != "LNPre" else None
-        )
-        self.b = nn.Parameter(torch.zeros(cfg.d_model)) if cfg.normalization_type == "LN" else None
+        self.w = None
+        self.b = None
+        if cfg.normalization_type != "LNPre":
+            self.w = nn.Parameter(torch.ones(cfg.d_model))
+        if cfg.normalization_type == "LN":
+            self.b = nn.Parameter(torch.zeros(cfg.d_model))
         self.hook_scale = HookPoint()
         self.hook_normalized = HookPoint()
         self.hook_out = HookPoint()
@@ -68,10 +70,10 @@ class Norm(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """Normalise each token's vector."""
         unread = not (listened(self.hook_scale) or listened(self.hook_normalized))
-        if (
-            self.centred and unread and torch.is_grad_enabled()
-        ):  # training: gain and bias in the same kernel
-            return self.hook_out(F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps))
+        # Training: gain and bias in the same kernel.
+        if self.centred and unread and torch.is_grad_enabled():
+            out = F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
+            return self.hook_out(out)
         out = self.hook_normalized(self._normalized(x))
         if self.w is not None:
             out = out * self.w if self.b is None else torch.addcmul(self.b, out, self.w)
@@ -81,8 +83,13 @@ class Norm(nn.Module):
         """What `forward` makes of vectors where nothing is attached to its hook points."""
         if self.centred:
             return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
-        out = x / (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+        out = x / self._rms(x)
         return out if self.w is None else out * self.w
+
+    def _rms(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch 1"]:
+        """The root of the mean square of each vector."""
+        mean_square = x.pow(2).mean(-1, keepdim=True)
+        return (mean_square + self.eps).sqrt()
 
     def _normalized(
         self, x: Float[Tensor, "batch token d_model"]
@@ -94,8 +101,9 @@ class Norm(nn.Module):
         output bit-identical.
         """
         if torch.is_grad_enabled() or not self.centred:
-            x = x - x.mean(-1, keepdim=True) if self.centred else x
-            return x / self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+            if self.centred:
+                x = x - x.mean(-1, keepdim=True)
+            return x / self.hook_scale(self._rms(x))
         normalized, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, self.eps)
         if not listened(self.hook_scale):
             return normalized
@@ -135,7 +143,8 @@ class TanhNorm(nn.Module):
         self, x: Float[Tensor, "batch token d_model"]
     ) -> Float[Tensor, "batch token d_model"]:
         """Squash each coordinate."""
-        return self.hook_out(self.hook_normalized((self.alpha * x).tanh()) * self.w + self.b)
+        normalized = self.hook_normalized((self.alpha * x).tanh())
+        return self.hook_out(normalized * self.w + self.b)
 
     def unhooked(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """What `forward` makes of vectors where nothing is attached to its hook points."""
@@ -170,6 +179,7 @@ class MLP(nn.Module):
         self, x: Float[Tensor, "batch token d_model"]
     ) -> Float[Tensor, "batch token d_model"]:
         """The MLP's addition to the residual stream."""
-        hidden = self.hook_post(self.act(self.hook_pre(linear(x, self.W_in.T, self.b_in))))
+        before = self.hook_pre(linear(x, self.W_in.T, self.b_in))
+        hidden = self.hook_post(self.act(before))
         out = linear(hidden, self.W_out.T, self.b_out)
         return out if self.factor == 1 else self.factor * out

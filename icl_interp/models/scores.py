@@ -45,7 +45,8 @@ def scaled_softmax(scores: Scores) -> Scores:
     tensor([[0.6000, 0.2000, 0.2000, 0.0000]])
     """
     # A single key weighs 1 whatever its factor; log 1 = 0 would make NaN of a hidden key's -inf.
-    return (scores * visible_keys(scores).clamp(min=2).to(scores).log()).softmax(-1)
+    n_keys = visible_keys(scores).clamp(min=2).to(scores)
+    return (scores * n_keys.log()).softmax(-1)
 
 
 def sigmoid(scores: Scores) -> Scores:
@@ -59,7 +60,8 @@ def sigmoid(scores: Scores) -> Scores:
     >>> sigmoid(torch.tensor([[0.0, 0.0, 0.0, -math.inf]]))
     tensor([[0.2500, 0.2500, 0.2500, 0.0000]])
     """
-    return (scores - visible_keys(scores).clamp(min=1).to(scores).log()).sigmoid()
+    n_keys = visible_keys(scores).clamp(min=1).to(scores)
+    return (scores - n_keys.log()).sigmoid()
 
 
 def relu(scores: Scores) -> Scores:
@@ -84,14 +86,16 @@ class _Entmax(torch.autograd.Function):
         half = scores / 2
         half = (half - half.amax(-1, keepdim=True)).clamp(min=_FAR_BELOW)
         ordered = half.sort(dim=-1, descending=True).values
-        count = torch.arange(1, half.shape[-1] + 1, device=half.device, dtype=half.dtype)
+        n_keys = half.shape[-1]
+        count = torch.arange(1, n_keys + 1, device=half.device, dtype=half.dtype)
         mean = ordered.cumsum(-1) / count
         spread = ordered.square().cumsum(-1) - count * mean.square()
         # Of the k largest, tau solves sum (s / 2 - tau)^2 = 1; the support is the largest k whose
         # own tau it exceeds.
         taus = mean - ((1 - spread) / count).clamp(min=0).sqrt()
         support = (taus <= ordered).sum(-1, keepdim=True)
-        p = (half - taus.gather(-1, support - 1)).clamp(min=0).square()
+        tau = taus.gather(-1, support - 1)
+        p = (half - tau).clamp(min=0).square()
         ctx.save_for_backward(p)
         return p
 
@@ -100,7 +104,8 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: BackwardCFunction, grad: Tensor) -> Tensor:
         (p,) = ctx.saved_tensors
         root = p.sqrt()
-        mean = (grad * root).sum(-1, keepdim=True) / root.sum(-1, keepdim=True)
+        total = root.sum(-1, keepdim=True)
+        mean = (grad * root).sum(-1, keepdim=True) / total
         return root * (grad - mean)
 
 
@@ -130,7 +135,8 @@ class _Hardmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, scores: Tensor) -> Tensor:
         ctx.save_for_backward(scores)
-        return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+        best = scores.argmax(-1, keepdim=True)
+        return torch.zeros_like(scores).scatter_(-1, best, 1.0)
 
     @staticmethod
     def backward(ctx: BackwardCFunction, grad: Tensor) -> Tensor:

@@ -54,20 +54,14 @@ class LinearSelfAttention(HookedRootModule):
 
     def __init__(self, w_pv: Wide, w_kq: Wide) -> None:
         super().__init__()
-        if (
-            w_pv.ndim != 2
-            or w_pv.shape != w_kq.shape
-            or w_pv.shape[0] != w_pv.shape[1]
-            or w_pv.shape[0] < 2
-        ):
+        square = w_pv.ndim == 2 and w_pv.shape[0] == w_pv.shape[1]
+        if not square or w_pv.shape != w_kq.shape or len(w_pv) < 2:
             raise InputError(
                 "W_PV and W_KQ must both be (d + 1, d + 1) for inputs of d coordinates, but got "
                 f"{tuple(w_pv.shape)} and {tuple(w_kq.shape)}"
             )
-        self.W_PV, self.W_KQ = (
-            nn.Parameter(w_pv.detach().clone()),
-            nn.Parameter(w_kq.detach().clone()),
-        )
+        self.W_PV = nn.Parameter(w_pv.detach().clone())
+        self.W_KQ = nn.Parameter(w_kq.detach().clone())
         for name in ("resid_pre", "v", "attn_scores", "pattern", "attn_out", "resid_post"):
             setattr(self, f"hook_{name}", HookPoint())
         self.setup()
@@ -78,8 +72,10 @@ class LinearSelfAttention(HookedRootModule):
 
         Its weights are W11^KQ = P / scale and w22^PV = scale.
         """
-        w_pv, w_kq = product.new_zeros(2, len(product) + 1, len(product) + 1)
-        w_pv[-1, -1], w_kq[:-1, :-1] = scale, product / scale
+        width = len(product) + 1
+        w_pv, w_kq = product.new_zeros(2, width, width)
+        w_pv[-1, -1] = scale
+        w_kq[:-1, :-1] = product / scale
         return cls(w_pv, w_kq)
 
     def forward(self, tokens: Tokens) -> Tokens:
@@ -92,19 +88,22 @@ class LinearSelfAttention(HookedRootModule):
             )
         stream = self.hook_resid_pre(tokens)
         values = self.hook_v(stream @ self.W_PV.T)
-        scores = self.hook_attn_scores(
-            stream @ self.W_KQ.T @ stream.transpose(1, 2)
-        )  # row q, column k: e_k^T W_KQ e_q
-        pattern = self.hook_pattern(scores / (tokens.shape[1] - 1))
-        return self.hook_resid_post(stream + self.hook_attn_out(pattern @ values))
+        # Row q, column k: e_k^T W_KQ e_q.
+        products = stream @ self.W_KQ.T @ stream.transpose(1, 2)
+        scores = self.hook_attn_scores(products)
+        n_labelled = tokens.shape[1] - 1
+        pattern = self.hook_pattern(scores / n_labelled)
+        attended = self.hook_attn_out(pattern @ values)
+        return self.hook_resid_post(stream + attended)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of the query in float64; NaN for other points, whose labels are shown."""
         tokens = Stacked().encode(prompts.double())
+        predictions = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
         with torch.no_grad():
-            out = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
-            out[:, -1] = self(tokens.to(self.W_PV)).double()[:, -1, -1:]
-        return out
+            out = self(tokens.to(self.W_PV))
+        predictions[:, -1] = out.double()[:, -1, -1:]
+        return predictions
 
     def to_transformer(
         self, n_ctx: int, n_heads: int = 1, d_head: int | None = None
@@ -127,25 +126,27 @@ class LinearSelfAttention(HookedRootModule):
                 f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got "
                 f"{n_heads} * {d_head}"
             )
-        model = blank(width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, **LINEAR).to(
-            self.W_PV
-        )
+        model = blank(width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, **LINEAR)
+        model = model.to(self.W_PV)
+        attention = model.blocks[0].attn
+        identity = torch.eye(width).to(self.W_PV)
         with torch.no_grad():
-            attention, identity = model.blocks[0].attn, torch.eye(width).to(self.W_PV)
             model.embed.W_E.copy_(identity)
             model.unembed.W_U[-1] = 1
             for head in range(n_heads):
-                taken = slice(head * d_head, min((head + 1) * d_head, width))
-                n_taken = max(0, taken.stop - taken.start)
+                # Scores: each head takes its coordinates of the query; the last ones may have none.
+                first = head * d_head
+                taken = slice(first, min(first + d_head, width))
+                n_taken = max(0, taken.stop - first)
                 attention.W_Q[head, :, :n_taken] = identity[:, taken]
                 attention.W_K[head, :, :n_taken] = self.W_KQ[:, taken]
+                # Values: all of W_PV where there is room for it, else the row of the prediction.
                 if n_heads == 1:
-                    attention.W_V[head, :, :width], attention.W_O[head, :width] = (
-                        self.W_PV.T,
-                        identity,
-                    )
+                    attention.W_V[head, :, :width] = self.W_PV.T
+                    attention.W_O[head, :width] = identity
                 else:
-                    attention.W_V[head, :, 0], attention.W_O[head, 0] = self.W_PV[-1], identity[-1]
+                    attention.W_V[head, :, 0] = self.W_PV[-1]
+                    attention.W_O[head, 0] = identity[-1]
         return model.eval()
 
 
@@ -173,8 +174,11 @@ class LayerForm(NamedTuple):
         h is (1/rho) sum y_i x_i.
         """
         d = len(self.direct) - 2
-        own = torch.einsum("h,hij->ij", self.values[:, d], self.forms[:, :d, :d])
-        return own + torch.einsum("hi,hj->ij", self.values[:, :d], self.forms[:, d, :d])
+        values = self.values
+        forms = self.forms
+        of_labels = torch.einsum("h,hij->ij", values[:, d], forms[:, :d, :d])
+        of_inputs = torch.einsum("hi,hj->ij", values[:, :d], forms[:, d, :d])
+        return of_labels + of_inputs
 
     @property
     def outside(self) -> float:
@@ -183,14 +187,10 @@ class LayerForm(NamedTuple):
         These are the entries of biases, and of what skips attention (without y).
         """
         d = len(self.direct) - 2
-        biases = (
-            self.values[:, -1],
-            self.forms[:, -1, :],
-            self.forms[:, :, -1],
-            self.direct[:d],
-            self.direct[-1],
-        )
-        return max(float(part.abs().max()) for part in biases)
+        forms = self.forms
+        direct = self.direct
+        parts = (self.values[:, -1], forms[:, -1, :], forms[:, :, -1], direct[:d], direct[-1])
+        return max(float(part.abs().max()) for part in parts)
 
 
 def beyond_a_layer(cfg: HookedTransformerConfig) -> list[str]:
@@ -247,18 +247,25 @@ def read_layer(model: HookedTransformer) -> LayerForm:
         )
     # With a constant 1 as last coordinate of every token each bias is one more row of a matrix.
     weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-    out = weights["unembed.W_U"][:, 0]
-    embed = torch.cat([weights["embed.W_E"], model.read_in_bias.detach().double()[None]])
+    W_E = weights["embed.W_E"]
+    W_U = weights["unembed.W_U"]
+    out = W_U[:, 0]
+    bias = model.read_in_bias.detach().double()
+    embed = torch.cat([W_E, bias[None]])
 
     def read(letter: str) -> Float[Tensor, "head wide d_head"]:
         projected = embed @ weights[f"blocks.0.attn.W_{letter}"]
-        constant = F.pad(
-            weights[f"blocks.0.attn.b_{letter}"][:, None], (0, 0, embed.shape[0] - 1, 0)
-        )
+        bias = weights[f"blocks.0.attn.b_{letter}"][:, None]
+        constant = F.pad(bias, (0, 0, embed.shape[0] - 1, 0))
         return projected + constant
 
-    values = read("V") @ weights["blocks.0.attn.W_O"] @ out
-    forms = read("K") @ read("Q").transpose(1, 2) * model.blocks[0].attn.scale
+    W_O = weights["blocks.0.attn.W_O"]
+    values = read("V") @ W_O @ out
+    products = read("K") @ read("Q").transpose(1, 2)
+    forms = products * model.blocks[0].attn.scale
+    # What skips attention: the embedding, and the biases behind attention.
+    b_O = weights["blocks.0.attn.b_O"]
+    b_U = weights["unembed.b_U"]
     direct = embed @ out
-    direct[-1] += weights["blocks.0.attn.b_O"] @ out + weights["unembed.b_U"][0]
+    direct[-1] += b_O @ out + b_U[0]
     return LayerForm(values, forms, direct)

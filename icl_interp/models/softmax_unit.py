@@ -31,6 +31,7 @@ from icl_interp.prompts import Prompts
 
 Wide = Float[Tensor, "d_in d_in"]  # d_in = dim + 1
 Tokens = Float[Tensor, "batch token d_in"]
+_HOOKS = ("resid_pre", "q", "k", "v", "attn_scores", "pattern", "attn_out", "resid_post")
 _ALONE = {"attention_dir": "bidirectional", "keys": "labelled"}
 
 
@@ -71,29 +72,18 @@ class SoftmaxAttention(HookedRootModule):
 
     def __init__(self, w_k: Wide, w_q: Wide, w_v: Wide) -> None:
         super().__init__()
-        shapes = [tuple(w.shape) for w in (w_k, w_q, w_v)]
-        if (
-            len({*shapes}) > 1
-            or len(shapes[0]) != 2
-            or shapes[0][0] != shapes[0][1]
-            or shapes[0][0] < 2
-        ):
+        shape = tuple(w_k.shape)
+        square = len(shape) == 2 and shape[0] == shape[1]
+        alike = w_q.shape == shape and w_v.shape == shape
+        if not square or not alike or shape[0] < 2:
             raise InputError(
                 "W_K, W_Q and W_V must all be (d + 1, d + 1) for inputs of d coordinates, but got "
-                f"{', '.join(map(str, shapes))}"
+                f"{shape}, {tuple(w_q.shape)}, {tuple(w_v.shape)}"
             )
-        for name, value in (("K", w_k), ("Q", w_q), ("V", w_v)):
-            setattr(self, f"W_{name}", nn.Parameter(value.detach().clone()))
-        for name in (
-            "resid_pre",
-            "q",
-            "k",
-            "v",
-            "attn_scores",
-            "pattern",
-            "attn_out",
-            "resid_post",
-        ):
+        self.W_K = nn.Parameter(w_k.detach().clone())
+        self.W_Q = nn.Parameter(w_q.detach().clone())
+        self.W_V = nn.Parameter(w_v.detach().clone())
+        for name in _HOOKS:
             setattr(self, f"hook_{name}", HookPoint())
         self.setup()
 
@@ -105,7 +95,9 @@ class SoftmaxAttention(HookedRootModule):
         """
         d = len(product)
         w_k, w_q, w_v = product.new_zeros(3, d + 1, d + 1)
-        w_k[:d, :d], w_q[:d, :d], w_v[-1, -1] = torch.eye(d), product.detach(), 1
+        w_k[:d, :d] = torch.eye(d)
+        w_q[:d, :d] = product.detach()
+        w_v[-1, -1] = 1
         return cls(w_k, w_q, w_v)
 
     @property
@@ -114,7 +106,8 @@ class SoftmaxAttention(HookedRootModule):
 
         It describes the whole unit only where `is_kernel`.
         """
-        m_k, m_q = (w.detach().double()[:, :-1] for w in (self.W_K, self.W_Q))
+        m_k = self.W_K.detach().double()[:, :-1]
+        m_q = self.W_Q.detach().double()[:, :-1]
         return m_k.T @ m_q
 
     @property
@@ -123,13 +116,14 @@ class SoftmaxAttention(HookedRootModule):
 
         Then scores depend on x only, and the label itself is read out.
         """
-        w_k, w_q, w_v = (w.detach().double() for w in (self.W_K, self.W_Q, self.W_V))
-        own = (
-            w_k[:, -1] @ w_q[:, :-1]
-        )  # what the label of a key adds to its score; that of the query is 0
-        label = torch.zeros_like(w_v[-1])
+        w_k = self.W_K.detach().double()
+        w_q = self.W_Q.detach().double()
+        # What the label of a key adds to its score; that of the query is 0.
+        own = w_k[:, -1] @ w_q[:, :-1]
+        read_out = self.W_V.detach().double()[-1]
+        label = torch.zeros_like(read_out)
         label[-1] = 1
-        return not own.any() and torch.equal(w_v[-1], label)
+        return not own.any() and torch.equal(read_out, label)
 
     def forward(self, tokens: Tokens) -> Tokens:
         """Z + h(Z) of every token; the last entry of it is the prediction."""
@@ -143,18 +137,24 @@ class SoftmaxAttention(HookedRootModule):
         q = self.hook_q(stream @ self.W_Q.T)
         k = self.hook_k(stream @ self.W_K.T)
         v = self.hook_v(stream @ self.W_V.T)
-        is_query = torch.arange(tokens.shape[1], device=tokens.device) == tokens.shape[1] - 1
-        scores = self.hook_attn_scores((q @ k.transpose(1, 2)).masked_fill(is_query, -math.inf))
+        # The query is no key.
+        n_tokens = tokens.shape[1]
+        places = torch.arange(n_tokens, device=tokens.device)
+        is_query = places == n_tokens - 1
+        products = q @ k.transpose(1, 2)
+        scores = self.hook_attn_scores(products.masked_fill(is_query, -math.inf))
         pattern = self.hook_pattern(scores.softmax(-1))
-        return self.hook_resid_post(stream + self.hook_attn_out(pattern @ v))
+        attended = self.hook_attn_out(pattern @ v)
+        return self.hook_resid_post(stream + attended)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of the query in float64; NaN for other points, whose labels are shown."""
         tokens = Stacked().encode(prompts.double())
+        predictions = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
         with torch.no_grad():
-            out = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
-            out[:, -1] = self(tokens.to(self.W_V)).double()[:, -1, -1:]
-        return out
+            out = self(tokens.to(self.W_V))
+        predictions[:, -1] = out.double()[:, -1, -1:]
+        return predictions
 
     def to_transformer(self, n_ctx: int) -> HookedTransformer:
         """A `HookedTransformer` whose stream is Z + h(Z), and so has every tool.
@@ -162,16 +162,17 @@ class SoftmaxAttention(HookedRootModule):
         Its config says `unit="KQV"`.
         """
         width = len(self.W_V)
-        model = blank(width, d_head=width, n_ctx=n_ctx, d_in=width, unit="KQV", **_ALONE).to(
-            self.W_V
-        )
+        model = blank(width, d_head=width, n_ctx=n_ctx, d_in=width, unit="KQV", **_ALONE)
+        model = model.to(self.W_V)
+        attention = model.blocks[0].attn
+        identity = torch.eye(width).to(self.W_V)
         with torch.no_grad():
-            attention, identity = model.blocks[0].attn, torch.eye(width).to(self.W_V)
             model.embed.W_E.copy_(identity)
             model.unembed.W_U[-1] = 1
             attention.W_O.copy_(identity[None])
-            for letter in "KQV":
-                getattr(attention, f"W_{letter}").copy_(getattr(self, f"W_{letter}").T[None])
+            attention.W_K.copy_(self.W_K.T[None])
+            attention.W_Q.copy_(self.W_Q.T[None])
+            attention.W_V.copy_(self.W_V.T[None])
         return model.eval()
 
 
@@ -204,27 +205,40 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
             f"{', '.join(found)}: expected n_layers=1, n_heads=1, attn_only, score_fn='softmax', "
             "keys='labelled', no norm and no positions"
         )
+    # What the head reads from tokens and writes to the read-out.
     weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-    embed, out = weights["embed.W_E"], weights["unembed.W_U"][:, 0]
+    embed = weights["embed.W_E"]
+    out = weights["unembed.W_U"][:, 0]
     start = model.read_in_bias.detach().double()
 
     def read(letter: str) -> tuple[Float[Tensor, "d_in d_head"], Float[Tensor, " d_head"]]:
         w = weights[f"blocks.0.attn.W_{letter}"][0]
-        return embed @ w, start @ w + weights[f"blocks.0.attn.b_{letter}"][0]
+        bias = weights[f"blocks.0.attn.b_{letter}"][0]
+        return embed @ w, start @ w + bias
 
-    (k, _), (q, b_q), (v, b_v) = read("K"), read("Q"), read("V")
-    write = weights["blocks.0.attn.W_O"][0] @ out
-    direct = (embed @ out)[:-1]  # of the query's x; its label slot is 0
-    constant = (
-        (start + weights["blocks.0.attn.b_O"]) @ out + weights["unembed.b_U"][0] + b_v @ write
-    )
+    k, _ = read("K")
+    q, b_q = read("Q")
+    v, b_v = read("V")
+    W_O = weights["blocks.0.attn.W_O"][0]
+    write = W_O @ out
+
+    # What a unit lacks: scores of single keys, what skips attention, and a constant.
     scale = model.blocks[0].attn.scale
-    outside = max(float(part.abs().max()) for part in (scale * k @ b_q, direct, constant))
+    of_keys = scale * k @ b_q
+    direct = (embed @ out)[:-1]  # of the query's x; its label slot is 0
+    b_O = weights["blocks.0.attn.b_O"]
+    b_U = weights["unembed.b_U"]
+    skipping = (start + b_O) @ out
+    constant = skipping + b_U[0] + b_v @ write
+    outside = max(float(part.abs().max()) for part in (of_keys, direct, constant))
     if outside > tolerance:
         raise InputError(
             f"biases or weights past attention reach {outside:.2g}, which a softmax unit does not "
             "have: raise tolerance to ignore them"
         )
-    w_v = torch.zeros_like(k.new_empty(len(embed), len(embed)))
+    d_in = len(embed)
+    w_k = torch.eye(d_in, dtype=torch.float64)
+    w_q = scale * k @ q.T
+    w_v = k.new_zeros(d_in, d_in)
     w_v[-1] = v @ write
-    return SoftmaxAttention(torch.eye(len(embed), dtype=torch.float64), scale * k @ q.T, w_v)
+    return SoftmaxAttention(w_k, w_q, w_v)

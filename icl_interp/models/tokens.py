@@ -137,12 +137,10 @@ class Interleaved(OneEach):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels."""
-        xs, ys = prompts.xs, prompts.ys
-        tokens = xs.new_zeros(
-            xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets)
-        )
-        tokens[:, 0::2, : xs.shape[2]] = xs
-        tokens[:, 1::2, : prompts.n_targets] = ys
+        n, n_points, dim = prompts.xs.shape
+        tokens = prompts.xs.new_zeros(n, 2 * n_points, self.d_in(dim, prompts.n_targets))
+        tokens[:, 0::2, :dim] = prompts.xs
+        tokens[:, 1::2, : prompts.n_targets] = prompts.ys
         return tokens[:, :-1]
 
     def kinds(self, n_points: int) -> tuple[str, ...]:
@@ -172,12 +170,10 @@ class Separated(Interleaved):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels, each in its own channels."""
-        xs, ys = prompts.xs, prompts.ys
-        tokens = xs.new_zeros(
-            xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets)
-        )
-        tokens[:, 0::2, prompts.n_targets :] = xs
-        tokens[:, 1::2, : prompts.n_targets] = ys
+        n, n_points, dim = prompts.xs.shape
+        tokens = prompts.xs.new_zeros(n, 2 * n_points, self.d_in(dim, prompts.n_targets))
+        tokens[:, 0::2, prompts.n_targets :] = prompts.xs
+        tokens[:, 1::2, : prompts.n_targets] = prompts.ys
         return tokens[:, :-1]
 
     def encode_queries(
@@ -204,10 +200,10 @@ class ValuesFirst(OneEach):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are labels, at odd places inputs; the query is last."""
-        xs, ys = prompts.xs, prompts.ys
+        xs = prompts.xs
         n, n_points, dim = xs.shape
         tokens = xs.new_zeros(n, 2 * n_points - 1, self.d_in(dim, prompts.n_targets))
-        tokens[:, :-1:2, : prompts.n_targets] = ys[:, :-1]
+        tokens[:, :-1:2, : prompts.n_targets] = prompts.ys[:, :-1]
         tokens[:, 1::2, :dim] = xs[:, :-1]
         tokens[:, -1, :dim] = xs[:, -1]
         return tokens
@@ -261,7 +257,8 @@ class Stacked(Encoding):
 
     def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
         """The query."""
-        return range(n_points - 1, n_points), range(n_points - 1, n_points)
+        last = range(n_points - 1, n_points)
+        return last, last
 
 
 @dataclass(frozen=True)
@@ -310,7 +307,8 @@ class States(Encoding):
     def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
         """Every token, or only the query."""
         first = 0 if attention_dir == "causal" else n_points - 1
-        return range(first, n_points), range(first, n_points)
+        read = range(first, n_points)
+        return read, read
 
 
 @dataclass(frozen=True)
@@ -401,9 +399,9 @@ class Driven(States):
             InputError: values do not come again.
         """
         n = prompts.n_targets
-        xs, ys = prompts.xs[:, 1:-1, -n:], prompts.ys[:, :-2]
+        states = prompts.xs[:, 1:-1, -n:]
         wide = prompts.xs.shape[-1] > n
-        if not wide or not bool(((xs == ys) | ys.isnan()).all()):
+        if not wide or not _come_again(prompts, states):
             raise InputError(
                 "driven tokens show no values, so the value at each point must be the last "
                 f"{counted(n, 'coordinate')} of the next x, behind the input that drives it, but "
@@ -455,8 +453,10 @@ def register(cls: type[Encoding]) -> type[Encoding]:
         raise InputError(
             f"register takes a class below icl_interp.encodings.Encoding, but got {cls!r}"
         )
+    # It can be made from its name alone, and the name is free.
     name = cls.__name__
-    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
         raise InputError(f"{name} lacks what every encoding needs: {', '.join(missing)}")
     try:
         cls()
@@ -465,7 +465,7 @@ def register(cls: type[Encoding]) -> type[Encoding]:
             f"{name} must be made without arguments, because a config holds its name alone: {error}"
         ) from error
     known = ENCODINGS.get(name, cls)
-    same_place = (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
+    same_place = known.__module__ == cls.__module__ and known.__qualname__ == cls.__qualname__
     if name in BUNDLED or not same_place:
         raise InputError(f"another encoding is called {name!r} already: choose another name")
     ENCODINGS[name] = cls
@@ -518,14 +518,16 @@ def infer(d_in: int, dim: int, n_targets: int = 1) -> Encoding:
     Raises:
         InputError: neither is so wide.
     """
-    widths = {name: ENCODINGS[name]().d_in(dim, n_targets) for name in ("interleaved", "stacked")}
-    for name, width in widths.items():
-        if width == d_in:
-            return ENCODINGS[name]()
+    interleaved = Interleaved()
+    stacked = Stacked()
+    for encoding in (interleaved, stacked):
+        if encoding.d_in(dim, n_targets) == d_in:
+            return encoding
     values = "" if n_targets == 1 else f" and values of {n_targets}"
     raise InputError(
-        f"a model with d_in={d_in} fits neither interleaved (d_in={widths['interleaved']}) nor "
-        f"stacked (d_in={widths['stacked']}) prompts of a task with inputs of "
+        f"a model with d_in={d_in} fits neither interleaved "
+        f"(d_in={interleaved.d_in(dim, n_targets)}) nor stacked "
+        f"(d_in={stacked.d_in(dim, n_targets)}) prompts of a task with inputs of "
         f"{counted(dim, 'coordinate')}{values}: name the encoding, or pass another task"
     )
 
@@ -552,15 +554,13 @@ so a model with d_in=1 may read them as states or interleaved: \
 pass encoding=States() or encoding=Interleaved()
     """
     found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
-    xs, ys = prompts.xs, prompts.ys
-    comes_again = xs[:, 1:, -prompts.n_targets :]
-    if (
-        isinstance(found, Interleaved)
-        and prompts.n_points > 1
-        and torch.equal(ys[:, :-1], comes_again)
-    ):
-        whole = xs.shape[2] == prompts.n_targets
-        where, path = ("", States()) if whole else ("in ", Driven())
+    if not isinstance(found, Interleaved) or prompts.n_points < 2:
+        return found
+    next_inputs = prompts.xs[:, 1:, -prompts.n_targets :]
+    if torch.equal(prompts.ys[:, :-1], next_inputs):
+        whole = prompts.xs.shape[2] == prompts.n_targets
+        where = "" if whole else "in "
+        path = States() if whole else Driven()
         raise InputError(
             f"the value at each point of these prompts is {where}the next input, so a model with "
             f"d_in={d_in} may read them as {name_of(path)} or interleaved: pass encoding={path} or "
@@ -574,12 +574,18 @@ def _check_path(prompts: Prompts, encoding: Encoding) -> None:
 
     The query may stand anywhere, and values may be unknown (NaN).
     """
-    xs, ys = prompts.xs[:, 1:-1], prompts.ys[:, :-2]
-    if xs.shape != ys.shape or not bool(((xs == ys) | ys.isnan()).all()):
+    next_inputs = prompts.xs[:, 1:-1]
+    if next_inputs.shape != prompts.ys[:, :-2].shape or not _come_again(prompts, next_inputs):
         raise InputError(
             f"{name_of(encoding)} tokens show no values, so the value at each point must be the "
             "next input, but these prompts are no paths: choose Interleaved() or Stacked()"
         )
+
+
+def _come_again(prompts: Prompts, states: Float[Tensor, "batch point target"]) -> bool:
+    """Whether values, where they are known, are these states; the query's do not count."""
+    values = prompts.ys[:, :-2]
+    return bool(((states == values) | values.isnan()).all())
 
 
 def infer_for(task: Shape, d_in: int) -> Encoding:

@@ -48,9 +48,8 @@ class Wanted(NamedTuple):
 
 def write(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors atomically."""
-    write_atomically(
-        path, serialise({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
-    )
+    stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, serialise(stored))
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -66,11 +65,8 @@ def read(path: Path) -> dict[str, Tensor]:
     _check_length(path, data[:8])
     try:
         return parse(data)
-    except (
-        SafetensorError,
-        ValueError,
-        KeyError,
-    ) as error:  # KeyError: a dtype torch does not know
+    # KeyError: a dtype torch does not know.
+    except (SafetensorError, ValueError, KeyError) as error:
         raise _not_whole(path, data[:8], error) from error
 
 
@@ -83,19 +79,18 @@ def header(path: Path) -> dict[str, Kind]:
     with opened(path, LARGEST_WEIGHTS) as file:
         start = file.read(8)
     _check_length(path, start)
+    found = {}
     try:
         with safe_open(path, "pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-            return {
-                name: Kind(
-                    _NAMES.get(dtype := str(part.get_dtype()), dtype), tuple(part.get_shape())
-                )
-                for name, part in slices.items()
-            }
+            for name in file.keys():  # noqa: SIM118 (it is no mapping)
+                part = file.get_slice(name)
+                dtype = str(part.get_dtype())
+                found[name] = Kind(_NAMES.get(dtype, dtype), tuple(part.get_shape()))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, KeyError) as error:
         raise _not_whole(path, start, error) from error
+    return found
 
 
 def _check_length(path: Path, start: bytes) -> None:
@@ -137,13 +132,14 @@ def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: obje
     for name, shape, dtypes in wanted:
         if name not in found:
             raise InputError(f"{where} lacks the tensor {name} that the config asks for")
-        if found[name].shape != shape:
+        here = found[name]
+        if here.shape != shape:
             raise InputError(
-                f"{where}: {name} has shape {found[name].shape}, but the config asks for {shape}"
+                f"{where}: {name} has shape {here.shape}, but the config asks for {shape}"
             )
-        if found[name].dtype not in dtypes:
+        if here.dtype not in dtypes:
             raise InputError(
-                f"{where}: {name} holds numbers of the type {found[name].dtype}, but "
+                f"{where}: {name} holds numbers of the type {here.dtype}, but "
                 f"{' or '.join(dtypes)} is needed"
             )
         seen.add(name)
@@ -209,11 +205,12 @@ def shapes(
         raise InputError(
             f"no tensor can be as large as this config asks for ({asked}): use smaller sizes"
         ) from error
-    in_block = {name: name.startswith("blocks.0.") for name in state}
-    return [
-        {name: tuple(t.shape) for name, t in state.items() if in_block[name] == inside}
-        for inside in (False, True)
-    ]
+    outside: dict[str, Shape] = {}
+    block: dict[str, Shape] = {}
+    for name, tensor in state.items():
+        place = block if name.startswith("blocks.0.") else outside
+        place[name] = tuple(tensor.shape)
+    return [outside, block]
 
 
 def n_parameters(
@@ -221,7 +218,9 @@ def n_parameters(
 ) -> int:
     """How many numbers a model of this config has, without making it."""
     outside, block = shapes(make, cfg)
-    return sum(map(prod, outside.values())) + cfg.n_layers * sum(map(prod, block.values()))
+    n_outside = sum(map(prod, outside.values()))
+    n_in_block = sum(map(prod, block.values()))
+    return n_outside + cfg.n_layers * n_in_block
 
 
 def asked_for(
@@ -248,7 +247,9 @@ def load_model(
     Raises:
         InputError: as `load_into`.
     """
-    check_kinds(header(path), (Wanted(*tensor) for tensor in asked_for(make, cfg)), path)
+    # Read only as far as the file agrees: a config may ask for a billion layers.
+    wanted = (Wanted(name, shape) for name, shape in asked_for(make, cfg))
+    check_kinds(header(path), wanted, path)
     model = make(cfg)
     load_tensors(model, read(path), path)
     return model
@@ -267,12 +268,12 @@ def load_into(model: nn.Module, path: Path) -> None:
 
 def load_tensors(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Load weights that were read from `path`, with the same errors as `load_into`."""
-    check_kinds({name: kind(tensor) for name, tensor in tensors.items()}, _tensors_of(model), path)
+    kinds = {name: kind(tensor) for name, tensor in tensors.items()}
+    check_kinds(kinds, _tensors_of(model), path)
     own = model.state_dict()
     converted = {name: tensor.to(own[name].dtype) for name, tensor in tensors.items()}
-    check_finite(
-        converted, path
-    )  # only now: a number that float64 holds may be infinite in float32
+    # Only now: a number that float64 holds may be infinite in float32.
+    check_finite(converted, path)
     model.load_state_dict(converted)
 
 
@@ -333,12 +334,16 @@ def are_copies(one: nn.Module, other: nn.Module) -> bool:
     >>> are_copies(models[0], models[1]), are_copies(models[0], models[2])
     (True, False)
     """
-    weights, others = one.state_dict(), other.state_dict()
-    if {name: w.shape for name, w in weights.items()} != {
-        name: w.shape for name, w in others.items()
-    }:
+    weights = one.state_dict()
+    others = other.state_dict()
+    if weights.keys() != others.keys():
         return False
-    change = sum(
-        float((w.double() - others[name].double()).square().sum()) for name, w in weights.items()
-    )
-    return change <= COPY**2 * sum(float(w.double().square().sum()) for w in weights.values())
+    change = 0.0
+    size = 0.0
+    for name, weight in weights.items():
+        if weight.shape != others[name].shape:
+            return False
+        mine = weight.double()
+        change += float((mine - others[name].double()).square().sum())
+        size += float(mine.square().sum())
+    return change <= COPY**2 * size

@@ -11,24 +11,28 @@ from icl_interp.descriptions import OUTSIDE, function_words, law_words, number, 
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
     """What limits a report: an untrained model, unreadable models, claims that failed."""
-    if n := sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings):
-        claims = (
-            "1 claim about what training made is"
-            if n == 1
-            else f"{n} claims about what training made are"
-        )
+    # A model that has not learned, or explains too little.
+    n = sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings)
+    if n:
+        claims = f"{n} claims about what training made are"
+        if n == 1:
+            claims = "1 claim about what training made is"
         yield f"{NOT_LEARNED}: {claims} therefore inconclusive."
-    explains = EXPLAINS.partition("{")[0]
-    if short := [f.reason for f in findings if f.reason.startswith(explains)]:
-        said = short[0].partition(")")[0]
+    explains, _, _ = EXPLAINS.partition("{")
+    short = [f.reason for f in findings if f.reason.startswith(explains)]
+    if short:
+        said, _, _ = short[0].partition(")")
         claims = "1 claim asks" if len(short) == 1 else f"{len(short)} claims ask"
         yield f"{said}): {claims} for more, so nothing is decided there."
+
+    # A predictor or companions that are not what they should be, and measurements that failed.
     for one in model.get("checks", ()):
         if one.get("outcome") == "warning":
             yield f"Check of the predictor, {one.get('name')}: {one.get('says')}."
     for one in model.get("companions_left_out", ()):
         yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"
-    if failed := [f.id for f in findings if f.error]:
+    failed = [f.id for f in findings if f.error]
+    if failed:
         yield f"Measuring failed for {', '.join(failed)}; each of them gives the reason."
 
 
@@ -54,42 +58,62 @@ def describe(model: Mapping[str, Any]) -> str:
     if model.get("outside"):
         return f"a predictor without weights · {OUTSIDE}"
     config = model.get("config", {})
-    words = [
-        _plural(config.get("n_layers"), "layer"),
-        f"width {config['d_model']}" if "d_model" in config else "",
-    ]
+    # Layers. Facts of earlier versions may lack a setting.
+    words = [_plural(config.get("n_layers"), "layer")]
+    if "d_model" in config:
+        words.append(f"width {config['d_model']}")
     if config.get("mlp_only"):
         words.append("MLP only")
     else:
         words.append(f"{_plural(config.get('n_heads'), 'head')} a layer")
-        words.append(f"{config['score_fn']} scores" if "score_fn" in config else "")
-        mlp = f"MLP {config['d_mlp']}" if "d_mlp" in config else ""
-        words.append("attention only" if config.get("attn_only") else mlp)
+        if "score_fn" in config:
+            words.append(f"{config['score_fn']} scores")
+        if config.get("attn_only"):
+            words.append("attention only")
+        elif "d_mlp" in config:
+            words.append(f"MLP {config['d_mlp']}")
+    words += _around_layers(config)
+
+    # What it reads, and how many numbers it has.
+    if "n_parameters" in model:
+        words.append(f"{model['n_parameters']:,} parameters")
+    if "encoding" in model:
+        words.append(f"{model['encoding']} prompts")
+    return " · ".join(words)
+
+
+def _around_layers(config: Mapping[str, Any]) -> Iterator[str]:
+    """The norm, the bound of the read-in, and positions; the usual ones are not mentioned."""
     kind = config.get("normalization_type")
-    words.append(
-        f"{config.get('norm_position', '')}-{kind}".lstrip("-") if kind else "no normalisation"
-    )
+    if kind:
+        place = config.get("norm_position", "")
+        yield f"{place}-{kind}".lstrip("-")
+    else:
+        yield "no normalisation"
     bound = config.get("embed_bound")
-    words.append(f"read-in bounded by {bound:g}" if bound is not None else "")
+    if bound is not None:
+        yield f"read-in bounded by {bound:g}"
     positions = config.get("positional_embedding_type", "standard")
-    words.append("" if positions == "standard" else f"{positions} positions".replace("none", "no"))
-    words.append(f"{model['n_parameters']:,} parameters" if "n_parameters" in model else "")
-    words.append(f"{model['encoding']} prompts" if "encoding" in model else "")
-    return " · ".join(word for word in words if word)
+    if positions != "standard":
+        yield f"{positions} positions".replace("none", "no")
 
 
 def _plural(n: Any, word: str) -> str:
-    return f"{n} {word}" + ("" if n == 1 else "s")
+    if n == 1:
+        return f"{n} {word}"
+    return f"{n} {word}s"
 
 
 def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(value, label, more) of what one has to know before reading any verdict."""
+    # Errors: of the model, and of what it is compared with.
     error = model.get("in_distribution", {})
     tiles = []
     if "error" in error:
-        value, low, high = (float(error.get(key, "nan")) for key in ("error", "low", "high"))
+        low = float(error.get("low", "nan"))
+        high = float(error.get("high", "nan"))
         more = f"mean squared, [{number(low, 2)}, {number(high, 2)}]"
-        tiles.append((number(value, 2), "in-distribution error", more))
+        tiles.append((number(float(error["error"]), 2), "in-distribution error", more))
     for key, label, more in (
         ("least squares", "least squares", "on the same prompts"),
         (BEST_UNDER_NOISE, BEST_UNDER_NOISE, "which suits the noise; on the same prompts"),
@@ -101,8 +125,11 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             tiles.append((number(float(error[key]), 2), label, more))
     if "r2" in model:
         tiles.append((number(float(model["r2"]), 4), "R²", "in distribution"))
-    if values := value_words(model.get("config", {})):
+    values = value_words(model.get("config", {}))
+    if values:
         tiles.append((values, "values", "errors are means over coordinates"))
+
+    # The task.
     task = model.get("task", {})
     known = "asked" if model.get("outside") else "trained"  # nothing tells how a predictor was made
     if "inputs" in task:
@@ -110,9 +137,8 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         tiles.append((f"x ~ {law}", f"{known} range", function_words(task)))
     if "n_points" in model:
         n = int(model["n_points"])
-        shown = _plural(
-            n - 1, "state" if model.get("encoding") in ("states", "augmented", "driven") else "pair"
-        )
+        of_states = model.get("encoding") in ("states", "augmented", "driven")
+        shown = _plural(n - 1, "state" if of_states else "pair")
         tiles.append((f"{n} points", f"{known} length", f"{shown} and the query"))
     return tiles
 

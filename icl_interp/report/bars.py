@@ -42,7 +42,9 @@ def bar(f: Finding, beside: Sequence[Finding] = ()) -> Markup:
             values += _held(other)
     scale, ends = extent(f.decided_by, values, f.test.unit)
     across = _across(scale, ends)
-    control = f.control
+    control = None
+    if f.control and math.isfinite(f.control.value):
+        control = across(f.control.value)
     return rendered(
         "bar.html",
         WIDTH=WIDTH,
@@ -51,7 +53,7 @@ def bar(f: Finding, beside: Sequence[Finding] = ()) -> Markup:
         BOTTOM=BOTTOM,
         f=f,
         zones=list(_zones(f.decided_by, across, ends)),
-        control=across(control.value) if control and math.isfinite(control.value) else None,
+        control=control,
         square=None if square is None else across(square),
         low=across(f.test.low),
         value=across(f.test.value),
@@ -66,18 +68,21 @@ def _held(f: Finding) -> list[float]:
     square = control_intervention(f)
     held = [] if square is None else [square]
     for e in (f.test, f.control):
-        held += [e.value, e.low, e.high] if e else []
+        if e:
+            held += [e.value, e.low, e.high]
     return [value for value in held if math.isfinite(value)]
 
 
 def _across(scale: str, ends: tuple[float, float]) -> Callable[[float], float]:
     """The pixel of a value; what lies beyond an end is drawn there."""
     place = math.log10 if scale == "log" else float
-    low, high = place(ends[0]), place(ends[1])
+    low = place(ends[0])
+    high = place(ends[1])
 
     def across(value: float) -> float:
         inside = min(max(value, ends[0]), ends[1])
-        return round(2 + (WIDTH - 4) * (place(inside) - low) / (high - low), 1)
+        pixels = (WIDTH - 4) * (place(inside) - low) / (high - low)
+        return round(2 + pixels, 1)
 
     return across
 
@@ -86,13 +91,16 @@ def _zones(
     condition: Condition, across: Callable[[float], float], ends: tuple[float, float]
 ) -> Iterator[tuple[float, float, Look]]:
     """Of the regions of a condition the left end, the width and the look."""
-    for verdict, region in (
-        ("supported", condition.supports),
-        ("contradicted", condition.contradicts),
-    ):
-        if region and region[0] < ends[1] and region[1] > ends[0]:
-            left, right = across(region[0]), across(region[1])
-            yield left, max(right - left, 1.5), VERDICTS[verdict]
+    first, last = ends
+    regions = {"supported": condition.supports, "contradicted": condition.contradicts}
+    for verdict, region in regions.items():
+        if not region:
+            continue
+        low, high = region
+        if low < last and high > first:
+            left = across(low)
+            width = across(high) - left
+            yield left, max(width, 1.5), VERDICTS[verdict]
 
 
 def _numbers(
@@ -102,11 +110,17 @@ def _numbers(
 
     Of each its place, the side of it that stands there, and the number in words.
     """
-    bounds = {*condition.supports, *(condition.contradicts or ())}
+    bounds = set(condition.supports)
+    bounds.update(condition.contradicts or ())
     last = -math.inf
-    for bound in sorted(b for b in bounds if math.isfinite(b)):
+    for bound in sorted(filter(math.isfinite, bounds)):
         x = across(bound)
-        if x - last >= NARROW:
-            side = "start" if x < NARROW / 2 else "end" if x > WIDTH - NARROW / 2 else "middle"
-            yield x, side, natural(bound, unit)
-            last = x
+        if x - last < NARROW:
+            continue
+        side = "middle"
+        if x < NARROW / 2:
+            side = "start"
+        elif x > WIDTH - NARROW / 2:
+            side = "end"
+        yield x, side, natural(bound, unit)
+        last = x

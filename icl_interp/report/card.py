@@ -43,7 +43,8 @@ def plain(text: object) -> str:
     >>> print(plain("a|b <i> in_context\n**x**"))
     a\|b \<i\> in_context \*\*x\*\*
     """
-    return _MARKS.sub(r"\\\1", printable(" ".join(str(text).split())))
+    line = " ".join(str(text).split())
+    return _MARKS.sub(r"\\\1", printable(line))
 
 
 def markdown(
@@ -66,30 +67,33 @@ def markdown(
         summary: what the model does, in sentences.
     """
     shown = [f for f in findings if f.verdict != "not_applicable"]
-    parts = [
-        f"{HEAD}\n# {plain(checkpoint['name'])}",
-        _what(model),
-        *([plain(" ".join(summary))] if summary else []),
-        plain(answer(shown)),
-        "## Error in distribution",
-        _error(model["in_distribution"]),
-        *(plain(line) for line in assumptions.lines(checkpoint)),
-        "## Verdicts",
-        HOW,
-        *_tables(shown),
-    ]
-    if left_out := len(findings) - len(shown):
+    # What the model is, and the answer.
+    title = plain(checkpoint["name"])
+    parts = [f"{HEAD}\n# {title}", _what(model)]
+    if summary:
+        parts.append(plain(" ".join(summary)))
+    parts.append(plain(answer(shown)))
+    parts.append("## Error in distribution")
+    parts.append(_error(model["in_distribution"]))
+    parts += map(plain, assumptions.lines(checkpoint))
+
+    # The findings.
+    parts += ["## Verdicts", HOW, *_tables(shown)]
+    left_out = len(findings) - len(shown)
+    if left_out:
         parts.append(f"{left_out} of {len(findings)} claims do not apply to this model.")
-    if firm := multiplicity.by_chance(findings, provenance.get("n_prompts", 0)):
+    n_prompts = provenance.get("n_prompts", 0)
+    firm = multiplicity.by_chance(findings, n_prompts)
+    if firm:
         parts.append(plain(firm))
-    parts += [
-        "## Use",
-        USE_OF_PREDICTOR if model.get("outside") else USE,
-        "## Task and model",
-        _fenced(model),
-        "## Origin",
-        _origin(checkpoint, provenance),
-    ]
+
+    # How it is used, and where it comes from.
+    parts.append("## Use")
+    parts.append(USE_OF_PREDICTOR if model.get("outside") else USE)
+    parts.append("## Task and model")
+    parts.append(_fenced(model))
+    parts.append("## Origin")
+    parts.append(_origin(checkpoint, provenance))
     return "\n\n".join(parts) + "\n"
 
 
@@ -120,38 +124,48 @@ def _what(model: Mapping[str, Any]) -> str:
 
 
 def _error(error: Mapping[str, Any]) -> str:
-    rows = [("this model", error["error"], f"{error['low']:.3g} to {error['high']:.3g}")]
-    rows += [
-        (name, error[key], "") for name, key in REFERENCES.items() if error.get(key) is not None
+    interval = f"{error['low']:.3g} to {error['high']:.3g}"
+    lines = [
+        "| | mean squared error | 95 % interval |",
+        "|---|---|---|",
+        f"| this model | {error['error']:.3g} | {interval} |",
     ]
-    lines = ["| | mean squared error | 95 % interval |", "|---|---|---|"]
-    lines += [f"| {name} | {value:.3g} | {interval} |" for name, value, interval in rows]
-    return "\n".join([*lines, "", f"R2 is {error['r2']:.4f}. {plain(error.get('note', ''))}"])
+    for name, key in REFERENCES.items():
+        if error.get(key) is not None:
+            lines.append(f"| {name} | {error[key]:.3g} |  |")
+    lines.append("")
+    note = plain(error.get("note", ""))
+    lines.append(f"R2 is {error['r2']:.4f}. {note}")
+    return "\n".join(lines)
 
 
 def _tables(findings: Sequence[Finding]) -> Iterator[str]:
     for question, of_it in by_question(findings):
         lines = [f"### {question.capitalize()}", ""]
-        lines += ["| | claim | measured | needed |", "|---|---|---|---|", *map(_row, of_it)]
+        lines += ["| | claim | measured | needed |", "|---|---|---|---|"]
+        lines += map(_row, of_it)
         yield "\n".join(lines)
 
 
 def _row(f: Finding) -> str:
+    mark, _ = MARKS[f.verdict]
+    claim = f"{plain(sentence(f))} ({plain(f.id)})"
     e = f.test or f.estimate
-    number = f"{e.name}: {measured(e)}" if e else "not measured"
-    needs = needed(f.decided_by, e.unit) if e else ""
-    return (
-        f"| {MARKS[f.verdict][0]} | {plain(sentence(f))} ({plain(f.id)}) | {plain(number)} | "
-        f"{plain(needs)} |"
-    )
+    number = "not measured"
+    needs = ""
+    if e:
+        number = f"{e.name}: {measured(e)}"
+        needs = needed(f.decided_by, e.unit)
+    return f"| {mark} | {claim} | {plain(number)} | {plain(needs)} |"
 
 
 def _fenced(model: Mapping[str, Any]) -> str:
-    text = yaml.safe_dump(
-        {key: model[key] for key in ("task", "encoding", "config")}, sort_keys=False
-    )
-    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{ticks}yaml\n{text}{ticks}"
+    facts = {key: model[key] for key in ("task", "encoding", "config")}
+    text = yaml.safe_dump(facts, sort_keys=False)
+    # A fence is longer than every run of ticks inside it.
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}yaml\n{text}{fence}"
 
 
 def _origin(checkpoint: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
@@ -164,6 +178,8 @@ def _origin(checkpoint: Mapping[str, Any], provenance: Mapping[str, Any]) -> str
         "prompts": provenance.get("n_prompts"),
         "seed of the prompts": provenance.get("seed"),
     }
-    return "\n".join(
-        f"- {name}: {plain(value)}" for name, value in known.items() if value not in (None, "")
-    )
+    lines = []
+    for name, value in known.items():
+        if value not in (None, ""):
+            lines.append(f"- {name}: {plain(value)}")
+    return "\n".join(lines)

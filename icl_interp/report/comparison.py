@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ from icl_interp.report.words import MARKS, WORDS, measured, sentence, what_decid
 from icl_interp.results import make_table
 
 log = logger(__name__)
+# Columns of the table of pooled seeds.
+COUNTED = ("supported", "contradicted", "inconclusive")
+SPREAD = ("mean", "sd", "min", "max")
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,12 @@ class Comparison:
             raise InputError(
                 f"a comparison needs two reports at least, but got {len(self.reports)}"
             )
-        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
-            raise InputError(
-                f"each model to compare needs its own name, but got {shown(twice[0])} twice: "
-                "rename a folder"
-            )
+        for name in sorted(self.names):
+            if self.names.count(name) > 1:
+                raise InputError(
+                    f"each model to compare needs its own name, but got {shown(name)} twice: "
+                    "rename a folder"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,8 +66,9 @@ class Comparison:
     @property
     def claims(self) -> tuple[str, ...]:
         """Ids of the claims that every report holds, in the order of the first."""
-        held = [{f.id for f in report.findings} for report in self.reports]
-        return tuple(f.id for f in self.reports[0].findings if all(f.id in ids for ids in held))
+        first, *others = map(_ids, self.reports)
+        common = set(first).intersection(*others)
+        return tuple(claim for claim in first if claim in common)
 
     @property
     def recipes(self) -> dict[str, tuple[str, ...]]:
@@ -81,25 +86,20 @@ class Comparison:
         It holds the verdict, the deciding quantity with its interval and unit, and whether the
         verdict is firm.
         """
-        rows = [
-            (name, report, report[claim]) for claim in self.claims for name, report in self._named()
-        ]
-        read = [f.test or f.estimate for _, _, f in rows]
-        ends = {
-            key: [getattr(e, key) if e else math.nan for e in read]
-            for key in ("value", "low", "high")
-        }
-        return make_table(
-            {
-                "claim": [f.id for *_, f in rows],
-                "model": [name for name, *_ in rows],
-                "recipe": [_recipe(report) for _, report, _ in rows],
-                "verdict": [f.verdict for *_, f in rows],
-                **ends,
-                "unit": [e.unit if e else "" for e in read],
-                "firm": [f.firm is True for *_, f in rows],
-            }
-        )
+        columns = ("claim", "model", "recipe", "verdict", "value", "low", "high", "unit", "firm")
+        rows: list[dict[str, Any]] = []
+        for claim in self.claims:
+            for name, report in self._named():
+                f = report[claim]
+                row = {"claim": f.id, "model": name, "recipe": _recipe(report)}
+                row |= {"verdict": f.verdict, "firm": f.firm is True}
+                e = f.test or f.estimate
+                if e:
+                    row |= {"value": e.value, "low": e.low, "high": e.high, "unit": e.unit}
+                else:
+                    row |= {"value": math.nan, "low": math.nan, "high": math.nan, "unit": ""}
+                rows.append(row)
+        return _table(rows, columns)
 
     @property
     def pooled(self) -> DataFrame:
@@ -113,60 +113,29 @@ class Comparison:
         """
         rows: list[dict[str, Any]] = []
         for recipe, names in self.recipes.items():
-            for claim in self.claims if len(names) > 1 else ():
+            if len(names) < 2:
+                continue
+            for claim in self.claims:
                 found = [report[claim] for name, report in self._named() if name in names]
-                applying = [f for f in found if f.verdict != "not_applicable"]
-                values = [
-                    e.value
-                    for f in applying
-                    if (e := f.test or f.estimate) and math.isfinite(e.value)
-                ]
+                applying = list(filter(_applies, found))
                 if applying:
-                    counts = {
-                        v: sum(f.verdict == v for f in applying)
-                        for v in MARKS
-                        if v != "not_applicable"
-                    }
-                    rows.append(
-                        {
-                            "claim": claim,
-                            "recipe": recipe,
-                            "seeds": len(applying),
-                            **counts,
-                            **_spread(values),
-                        }
-                    )
-        columns = (
-            "claim",
-            "recipe",
-            "seeds",
-            "supported",
-            "contradicted",
-            "inconclusive",
-            "mean",
-            "sd",
-            "min",
-            "max",
-        )
-        return make_table({name: [row[name] for row in rows] for name in columns})
+                    row = {"claim": claim, "recipe": recipe, "seeds": len(applying)}
+                    rows.append(row | _counts(applying) | _spread(applying))
+        return _table(rows, ("claim", "recipe", "seeds", *COUNTED, *SPREAD))
 
     def to_markdown(self) -> str:
         """A table in Markdown: a column a model, a row a claim.
 
         The number is what the criterion reads.
         """
-        errors = [f"{report.model['in_distribution']['error']:.1e}" for report in self.reports]
-        lines = [
-            "| | " + " | ".join(f"`{name}`" for name in self.names) + " |",
-            "|---|" + "---|" * len(self.reports),
-            "| in-distribution error | " + " | ".join(errors) + " |",
-        ]
+        rows = {"": [f"`{name}`" for name in self.names]}
+        rows["in-distribution error"] = list(map(_error, self.reports))
         for claim in self.claims:
-            lines.append(
-                f"| `{claim}` | "
-                + " | ".join(_cell(report[claim]) for report in self.reports)
-                + " |"
-            )
+            rows[f"`{claim}`"] = list(map(_cell, self._of(claim)))
+        lines = []
+        for head, cells in rows.items():
+            lines.append(f"| {head}{' ' if head else ''}| {' | '.join(cells)} |")
+        lines.insert(1, "|---|" + "---|" * len(self.reports))
         return "\n".join(lines)
 
     def figure(self, name: str, panel: int | str = 1, lines: Sequence[str] | None = None) -> Figure:
@@ -186,16 +155,20 @@ class Comparison:
         """
         if name not in catalogue.FIGURES:
             raise unknown("figure", name, catalogue.FIGURES)
-        every = {
-            model: catalogue.draw_one(name, r.results, r.findings, r.facts, r.file)
-            for model, r in self._named()
-        }
-        drawn = {model: figure for model, figure in every.items() if figure is not None}
+        drawn = {}
+        without = []
+        for model, report in self._named():
+            figure = catalogue.draw_one(
+                name, report.results, report.findings, report.facts, report.file
+            )
+            if figure is None:
+                without.append(model)
+            else:
+                drawn[model] = figure
         if len(drawn) < 2:
-            without = ", ".join(model for model in every if model not in drawn)
             raise InputError(
                 f"two reports at least must have the figure {shown(name)}, but it is missing for "
-                f"{without}"
+                f"{', '.join(without)}"
             )
         return overlay(drawn, panel, lines)
 
@@ -213,9 +186,9 @@ class Comparison:
         for name in catalogue.FIGURES:
             drawings = {}
             for model, report in self._named():
-                if model in chosen:
-                    one = _drawing(name, report)
-                    drawings |= {} if one is None else {model: one}
+                drawing = _drawing(name, report) if model in chosen else None
+                if drawing is not None:
+                    drawings[model] = drawing
             figure = overlay_panels(drawings) if len(drawings) > 1 else None
             if figure is not None:
                 found[name] = figure
@@ -223,7 +196,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Both tables as plain data, without the reports."""
-        return {name: getattr(self, name).to_dict("records") for name in ("table", "pooled")}
+        return {"table": self.table.to_dict("records"), "pooled": self.pooled.to_dict("records")}
 
     def to_html(self, path: str | Path, folders: Sequence[str | Path] = ()) -> Path:
         """Write one self-contained page: it opens offline and fetches nothing.
@@ -284,11 +257,14 @@ class Comparison:
 
         Where columns would be wider than the screen, each model has a line below its claim.
         """
-        applying = [c for c in self.claims if any(_applies(r[c]) for r in self.reports)]
-        left_out = len(self.claims) - len(applying)
-        legend = ", ".join(f"{MARKS[verdict][0]} {word}" for verdict, word in WORDS.items())
+        applying = [claim for claim in self.claims if any(map(_applies, self._of(claim)))]
         parts: list[Any] = [Text(""), Fitted(self._columns(applying), self._blocks(applying))]
-        parts.append(Text(f"\n{legend}", style="bright_black"))
+        legend = []
+        for verdict, word in WORDS.items():
+            mark, _ = MARKS[verdict]
+            legend.append(f"{mark} {word}")
+        parts.append(Text(f"\n{', '.join(legend)}", style="bright_black"))
+        left_out = len(self.claims) - len(applying)
         if left_out:
             claims = counted(left_out, "claim")
             verb = "applies" if left_out == 1 else "apply"
@@ -301,7 +277,7 @@ class Comparison:
         for title in ("", *self.names):
             table.add_column(Text(title), justify="left")
         for claim in claims:
-            found = [report[claim] for report in self.reports]
+            found = self._of(claim)
             table.add_row(Text(sentence(found[0])), *map(_text, found))
         return table
 
@@ -315,25 +291,42 @@ class Comparison:
             rows.add_column()
             for name, report in self._named():
                 rows.add_row(Text(name), _text(report[claim]))
-            parts.append(Text(sentence(self.reports[0][claim]), style="bold"))
-            if rule := next(
-                filter(None, (what_decides(report[claim]) for report in self.reports)), ""
-            ):
-                parts.append(Text(f"  {rule}", style="bright_black"))
+            found = self._of(claim)
+            parts.append(Text(sentence(found[0]), style="bold"))
+            rules = list(filter(None, map(what_decides, found)))
+            if rules:
+                parts.append(Text(f"  {rules[0]}", style="bright_black"))
             parts.append(Padding(rows, (0, 0, 0, 2)))
         return Group(*parts)
 
     def _pooled_lines(self) -> Iterator[Text]:
+        pooled = self.pooled.to_dict("records")
         for recipe, names in self.recipes.items():
             if len(names) > 1:
                 listed = ", ".join(names)
                 yield Text(f"\n{recipe}: {len(names)} seeds of one recipe ({listed})", style="bold")
-                for row in self.pooled.to_dict("records"):
+                for row in pooled:
                     if row["recipe"] == recipe:
                         yield Text("  " + _in_words(row))
 
     def _named(self) -> Iterator[tuple[str, Report]]:
         return zip(self.names, self.reports, strict=True)
+
+    def _of(self, claim: str) -> list[Finding]:
+        """What each report finds of a claim."""
+        return [report[claim] for report in self.reports]
+
+
+def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> DataFrame:
+    """These columns of some rows; without rows they are empty."""
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        columns[name] = [row[name] for row in rows]
+    return make_table(columns)
+
+
+def _ids(report: Report) -> list[str]:
+    return [f.id for f in report.findings]
 
 
 def _recipe(report: Report) -> str:
@@ -355,19 +348,36 @@ def _address(folder: str | Path, base: Path) -> str:
     return quote(Path(os.path.relpath(page, base)).as_posix())
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def _counts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How many findings have each verdict."""
+    verdicts = [f.verdict for f in findings]
+    return {verdict: verdicts.count(verdict) for verdict in COUNTED}
+
+
+def _spread(findings: Sequence[Finding]) -> dict[str, float]:
+    """Of the finite numbers that findings rest on."""
+    values = []
+    for f in findings:
+        e = f.test or f.estimate
+        if e and math.isfinite(e.value):
+            values.append(e.value)
     if not values:
-        return dict.fromkeys(("mean", "sd", "min", "max"), math.nan)
+        return dict.fromkeys(SPREAD, math.nan)
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
     return {"mean": float(np.mean(values)), "sd": sd, "min": min(values), "max": max(values)}
 
 
 def _in_words(row: dict[str, Any]) -> str:
-    verdicts = ", ".join(f"{row[v]} {v}" for v in MARKS if row.get(v))
-    return (
-        f"{row['claim']}: {verdicts}; {row['mean']:.3g} +- {row['sd']:.2g} ({row['min']:.3g} to "
-        f"{row['max']:.3g})"
-    )
+    verdicts = []
+    for verdict in MARKS:
+        if row.get(verdict):
+            verdicts.append(f"{row[verdict]} {verdict}")
+    spread = f"{row['mean']:.3g} +- {row['sd']:.2g} ({row['min']:.3g} to {row['max']:.3g})"
+    return f"{row['claim']}: {', '.join(verdicts)}; {spread}"
+
+
+def _error(report: Report) -> str:
+    return f"{report.model['in_distribution']['error']:.1e}"
 
 
 def _cell(finding: Finding) -> str:

@@ -17,7 +17,9 @@ OPEN = 8  # rows of a table of details that are shown unasked
 def unit_of(f: Finding, rule: Condition | Precondition) -> str:
     """The unit of what a rule asks for."""
     e = f.evidence.get(rule.quantity)
-    return e.unit if e else ""
+    if not e:
+        return ""
+    return e.unit
 
 
 def found_of(f: Finding, rule: Condition | Precondition) -> str:
@@ -30,7 +32,9 @@ def found(e: Estimate) -> str:
     """A measured value, with its interval if it has one; of a logarithm the factor, shares in %."""
     if e.unit in (*BASES, SHARE):
         return measured(e)
-    return f"{number(e.value)} {e.unit}".rstrip() if e.low == e.high else interval(e)
+    if e.low != e.high:
+        return interval(e)
+    return f"{number(e.value)} {e.unit}".rstrip()
 
 
 def anchor(text: str) -> str:
@@ -44,9 +48,8 @@ def shown_key(key: object) -> str:
     >>> shown_key("sham effect"), shown_key("error, intact")
     ('control intervention effect', 'error, unchanged model')
     """
-    return re.sub(
-        r"\bintact\b", "unchanged model", re.sub(r"\bsham\b", "control intervention", str(key))
-    )
+    words = re.sub(r"\bsham\b", "control intervention", str(key))
+    return re.sub(r"\bintact\b", "unchanged model", words)
 
 
 def same_columns(

@@ -25,12 +25,8 @@ from icl_interp.report.findings import anchor
 from icl_interp.report.html import rendered
 from icl_interp.report.words import answered, by_question, measured, thresholds, why_open
 
-MODEL = (
-    "config",
-    "task",
-    "encoding",
-    "in_distribution",
-)  # facts about the model that the foot of the page repeats
+# Facts about the model that the foot of the page repeats.
+MODEL = ("config", "task", "encoding", "in_distribution")
 OVERVIEW = "claims"  # the figure with a row a claim: for papers, since the page has a bar a claim
 PATTERNS = "mechanism_patterns"
 OF_HEADS = ("mechanism", "mechanism_roles")  # a click on a square shows the head's attention
@@ -66,25 +62,18 @@ def render(
     Returns:
         HTML that fetches nothing; the same bytes for the same input.
     """
-    findings = [Finding.from_dict(finding) for finding in report["findings"]]
-    shown = [f for f in findings if f.verdict != "not_applicable"]
-    replaced = PATTERNS if attention else None
-    divs = {
-        name: files.to_div(
-            figure, f"figure-{anchor(name)}", attention is not None and name in OF_HEADS
-        )
-        for name, figure in figures.items()
-        if name != replaced
-    }
-    view = attention.part_of_page(stored_attention.DIV) if attention else None
+    findings = list(map(Finding.from_dict, report["findings"]))
+    shown = _applying(findings)
+    divs, view = _drawn(figures, attention)
     first = key_figure(shown, divs)
-    # Each figure stands once: below the first question whose claims name it.
+    mechanism = [name for name in catalogue.MECHANISM if name in divs]
     left = [name for name in divs if name not in (first, OVERVIEW, *catalogue.MECHANISM)]
-    sections: list[tuple[str, list[Finding], list[str]]] = []
-    for question, of_it in by_question(shown):
-        own = [name for name in left if any(name in f.figures for f in of_it)]
-        left = [name for name in left if name not in own]
-        sections.append((question, of_it, own))
+    sections, more = _sections(shown, left)
+
+    # What the template asks for by name.
+    n_prompts = (report.get("provenance") or {}).get("n_prompts", 0)
+    by_chance = multiplicity.by_chance(findings, n_prompts)
+    facts = {key: report["model"][key] for key in MODEL if key in report["model"]}
     body = rendered(
         "page.html",
         HOW=HOW,
@@ -104,21 +93,57 @@ def render(
         findings=findings,
         divs=divs,
         first=first,
-        by_chance=multiplicity.by_chance(
-            findings, (report.get("provenance") or {}).get("n_prompts", 0)
-        ),
-        studies=list(dict.fromkeys(f.study for f in shown)),
+        by_chance=by_chance,
+        studies=_studies(shown),
         boxes=_boxes(shown),
         one_each=one_each,
         sections=sections,
-        mechanism=[name for name in catalogue.MECHANISM if name in divs],
-        more=left,
+        mechanism=mechanism,
+        more=more,
         left_out=_by_reason(findings),
-        facts={key: report["model"][key] for key in MODEL if key in report["model"]},
+        facts=facts,
     )
+    drawn = list(divs.values())
+    if view:
+        drawn.append(view)
     name = report["checkpoint"].get("name", "a model")
-    drawn = [*divs.values(), *([view] if view else [])]
     return document(name, body, drawn, "the JSON report")
+
+
+def _drawn(
+    figures: Mapping[str, Figure], attention: AttentionView | None
+) -> tuple[dict[str, Markup], Markup | None]:
+    """Figures by name, and the view of attention, as parts of the page."""
+    replaced = PATTERNS if attention else None
+    divs = {}
+    for name, figure in figures.items():
+        if name != replaced:
+            clickable = attention is not None and name in OF_HEADS
+            divs[name] = files.to_div(figure, f"figure-{anchor(name)}", clickable)
+    view = attention.part_of_page(stored_attention.DIV) if attention else None
+    return divs, view
+
+
+def _sections(
+    findings: Sequence[Finding], names: Sequence[str]
+) -> tuple[list[tuple[str, list[Finding], list[str]]], list[str]]:
+    """Each question with its findings and figures, and the figures that no claim names.
+
+    Each figure stands once: below the first question whose claims name it.
+    """
+    left = list(names)
+    sections = []
+    for question, of_it in by_question(findings):
+        named: set[str] = set()
+        for f in of_it:
+            named.update(f.figures)
+        own = []
+        for name in tuple(left):
+            if name in named:
+                own.append(name)
+                left.remove(name)
+        sections.append((question, of_it, own))
+    return sections, left
 
 
 def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -> str:
@@ -145,15 +170,28 @@ def summary(report: Mapping[str, Any]) -> str:
 
     Claims that do not apply close it, a line for each reason.
     """
-    every = [Finding.from_dict(finding) for finding in report["findings"]]
+    every = list(map(Finding.from_dict, report["findings"]))
     text = rendered(
         "summary.html",
         name=report["checkpoint"].get("name", "a model"),
         model=report["model"],
-        findings=[f for f in every if f.verdict != "not_applicable"],
+        findings=_applying(every),
         left_out=_by_reason(every),
     )
     return str(text)
+
+
+def _applying(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of claims that apply to the model."""
+    return [f for f in findings if f.verdict != "not_applicable"]
+
+
+def _studies(findings: Iterable[Finding]) -> list[str]:
+    """Of these findings, each once, in order."""
+    studies: dict[str, None] = {}
+    for f in findings:
+        studies[f.study] = None
+    return list(studies)
 
 
 def _by_reason(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -168,7 +206,11 @@ def _by_reason(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 def key_figure(findings: Sequence[Finding], names: Iterable[str]) -> str | None:
     """The figure of the first claim that the answer names and that has one."""
     drawn = set(names)
-    return next((name for f in answered(findings) for name in f.figures if name in drawn), None)
+    for finding in answered(findings):
+        for name in finding.figures:
+            if name in drawn:
+                return name
+    return None
 
 
 Box = tuple[str, str]  # its name, and the words beside it
@@ -178,7 +220,11 @@ Rule = tuple[str, Sequence[str]]  # a class that is hidden while none of these b
 
 def one_each(boxes: Boxes) -> list[Rule]:
     """Rules of boxes that hide a class of their own name."""
-    return [(name, (name,)) for _, entries in boxes for name, _ in entries]
+    rules: list[Rule] = []
+    for _, entries in boxes:
+        for name, _ in entries:
+            rules.append((name, (name,)))
+    return rules
 
 
 def any_of(mixes: Iterable[Sequence[str]]) -> list[Rule]:
@@ -190,22 +236,30 @@ def any_of(mixes: Iterable[Sequence[str]]) -> list[Rule]:
     >>> any_of([("supported", "inconclusive"), ()])
     [('mix-0', ('supported', 'inconclusive'))]
     """
-    return [(f"mix-{i}", tuple(mix)) for i, mix in enumerate(mixes) if mix]
+    rules: list[Rule] = []
+    for i, mix in enumerate(mixes):
+        if mix:
+            rules.append((f"mix-{i}", tuple(mix)))
+    return rules
 
 
 def _boxes(findings: Sequence[Finding]) -> Boxes | None:
     """Boxes that hide findings, in groups of more than one; None without findings."""
     if not findings:
         return None
-    verdicts = [v for v in VERDICTS if any(f.verdict == v for f in findings)]
-    studies = dict.fromkeys(f.study for f in findings)
-    questions = [question for question, _ in by_question(findings)]
-    groups = [
-        ("Verdict", [(v, f"{VERDICTS[v].sign} {VERDICTS[v].word}") for v in verdicts]),
-        ("Study", [(f"study-{i}", study) for i, study in enumerate(studies)]),
-        ("Question", [(f"question-{i}", question) for i, question in enumerate(questions)]),
-    ]
-    return [(title, entries) for title, entries in groups if len(entries) > 1]
+    seen = {f.verdict for f in findings}
+    verdicts: list[Box] = []
+    for verdict, look in VERDICTS.items():
+        if verdict in seen:
+            verdicts.append((verdict, f"{look.sign} {look.word}"))
+    studies: list[Box] = []
+    for i, study in enumerate(_studies(findings)):
+        studies.append((f"study-{i}", study))
+    questions: list[Box] = []
+    for i, (question, _) in enumerate(by_question(findings)):
+        questions.append((f"question-{i}", question))
+    groups = [("Verdict", verdicts), ("Study", studies), ("Question", questions)]
+    return [group for group in groups if len(group[1]) > 1]
 
 
 def value_of(e: Estimate | None) -> str:
@@ -222,9 +276,11 @@ def rule_of(f: Finding) -> str:
 
 def caption_of(name: str) -> str:
     """What a figure shows; nothing of one that is not registered here."""
-    return catalogue.FIGURES[name].caption if name in catalogue.FIGURES else ""
+    if name not in catalogue.FIGURES:
+        return ""
+    return catalogue.FIGURES[name].caption
 
 
 def shown_in(name: str, findings: Iterable[Finding]) -> list[Finding]:
     """The findings that a figure belongs to."""
-    return [f for f in findings if name in f.figures and f.verdict != "not_applicable"]
+    return [f for f in _applying(findings) if name in f.figures]

@@ -61,13 +61,15 @@ class Report:
         for finding in self.findings:
             if finding.id == claim:
                 return finding
-        raise unknown("claim in this report", claim, [f.id for f in self.findings])
+        ids = [finding.id for finding in self.findings]
+        raise unknown("claim in this report", claim, ids)
 
     def __repr__(self) -> str:
         counts = Counter(finding.verdict for finding in self.findings)
-        found = (
-            ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no findings"
-        )
+        parts = []
+        for verdict, n in sorted(counts.items()):
+            parts.append(f"{n} {verdict}")
+        found = ", ".join(parts) or "no findings"
         return f"Report({shown(self.checkpoint.get('name'))}: {found})"
 
     @property
@@ -119,11 +121,8 @@ class Report:
         drawn = catalogue.draw_one(name, self.results, self.findings, self.facts, self.file)
         if drawn is None:
             raise InputError(
-                (
-                    f"this report has no figure {shown(name)}, since nothing that it shows was "
-                    "measured; it has "
-                )
-                + ", ".join(self.figures)
+                f"this report has no figure {shown(name)}, since nothing that it shows was "
+                f"measured; it has {', '.join(self.figures)}"
             )
         return for_paper(drawn, width, panel, style, height)
 
@@ -135,7 +134,10 @@ class Report:
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
         facts = self.facts
-        return replace(self, findings=[self._again(finding, facts) for finding in self.findings])
+        findings = []
+        for finding in self.findings:
+            findings.append(self._again(finding, facts))
+        return replace(self, findings=findings)
 
     def _again(self, finding: Finding, facts: Facts) -> Finding:
         """A finding judged again, or as it is.
@@ -150,43 +152,32 @@ class Report:
         stored = versions if isinstance(versions, Mapping) else {}
         # What was never measured has no version: the claim does not apply, the measurement failed,
         # or other controls did.
-        spared = {
-            name
-            for name in claim.needs
-            if name.startswith(CONTROLS[1:]) and name not in self.results
-        }
-        never = spared | facts.failed.keys()
-        asked = (
-            {name: m for name, m in claim.needs.items() if name not in never}
-            if claim.applies(facts)
-            else {}
-        )
-        other = {
-            name: stored.get(name, 1)
-            for name, m in asked.items()
-            if stored.get(name, 1) != m.version
-        }
+        other = []
+        for name, measurement in claim.needs.items() if claim.applies(facts) else ():
+            spared = name.startswith(CONTROLS[1:]) and name not in self.results
+            version = stored.get(name, 1)
+            if not spared and name not in facts.failed and version != measurement.version:
+                other.append(f"{name} is of version {version}, not {measurement.version}")
         if not other:
             return claim.finding(self.results, facts, self.file)
-        names = ", ".join(
-            f"{name} is of version {v}, not {claim.needs[name].version}"
-            for name, v in other.items()
-        )
-        return replace(
-            finding, kept=f"The stored verdict is kept: {names}. Analyse the model again."
-        )
+        kept = f"The stored verdict is kept: {', '.join(other)}. Analyse the model again."
+        return replace(finding, kept=kept)
 
     def compare(self, other: "Report") -> DataFrame:
         """Verdicts and estimates of two reports side by side, for the claims that both hold."""
-        shared = [f for f in self.findings if any(g.id == f.id for g in other.findings)]
+        held = {finding.id for finding in other.findings}
+        shared = [finding.id for finding in self.findings if finding.id in held]
         sides = {self.checkpoint["name"]: self, other.checkpoint["name"] + " (other)": other}
-        columns: dict[str, list[Any]] = {"claim": [f.id for f in shared]}
+        columns: dict[str, list[Any]] = {"claim": shared}
         for name, report in sides.items():
-            found = [report[f.id] for f in shared]
-            columns[f"{name}: verdict"] = [f.verdict for f in found]
-            columns[f"{name}: estimate"] = [
-                f.estimate.value if f.estimate else float("nan") for f in found
-            ]
+            verdicts = []
+            estimates = []
+            for claim in shared:
+                finding = report[claim]
+                verdicts.append(finding.verdict)
+                estimates.append(finding.estimate.value if finding.estimate else float("nan"))
+            columns[f"{name}: verdict"] = verdicts
+            columns[f"{name}: estimate"] = estimates
         return make_table(columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -239,6 +230,7 @@ class Report:
         for name in formats:
             if name not in FORMATS:
                 raise unknown("format", name, FORMATS)
+        # What is measured comes first: where a page cannot be made, it is there.
         if "json" in formats:
             self.to_json(folder / "report.json")
         if "html" in formats:
@@ -256,32 +248,31 @@ class Report:
     def load(cls, folder: str | Path) -> "Report":
         """A saved report, from its folder or its `report.json`."""
         path = Path(folder)
-        path = path / "report.json" if path.is_dir() else path
+        if path.is_dir():
+            path = path / "report.json"
         data = read_json(path, LARGEST)
         try:
             return cls._from_data(data, path)
         except InputError as error:
             if str(path) in str(error):
                 raise
-            raise InputError(
-                f"{path}: {error}"
-            ) from error  # what a class says of its own values names no file
+            # What a class says of its own values names no file.
+            raise InputError(f"{path}: {error}") from error
 
     @classmethod
     def _from_data(cls, data: Any, path: Path) -> "Report":
         stored = of_schema(data, SCHEMA, path)
-        findings = [
-            Finding.from_dict(one.mapping(), one.where) for one in stored["findings"].items()
-        ]
-        twice = [name for name, n in Counter(finding.id for finding in findings).items() if n > 1]
-        if twice:
-            raise InputError(
-                f"{path}: each finding must have its own id, but got {shown(twice[0])} twice"
-            )
-        measured = {
-            name: results.from_dict(one.mapping(), one.where)
-            for name, one in stored["results"].members().items()
-        }
+        findings = []
+        for one in stored["findings"].items():
+            findings.append(Finding.from_dict(one.mapping(), one.where))
+        for name, n in Counter(finding.id for finding in findings).items():
+            if n > 1:
+                raise InputError(
+                    f"{path}: each finding must have its own id, but got {shown(name)} twice"
+                )
+        measured = {}
+        for name, one in stored["results"].members().items():
+            measured[name] = results.from_dict(one.mapping(), one.where)
         stored["checkpoint"]["name"].of(str)
         return cls(
             stored["checkpoint"].facts(),

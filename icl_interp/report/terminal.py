@@ -46,65 +46,83 @@ def screen(report: Report, verbose: bool = False) -> Group:
 
 
 def _screen(report: Report, verbose: bool) -> Group:
-    shown = [f for f in report.findings if f.verdict != "not_applicable"]
-    left_out = [f for f in report.findings if f.verdict == "not_applicable"]
+    shown = []
+    left_out = []
+    for f in report.findings:
+        if f.verdict == "not_applicable":
+            left_out.append(f)
+        else:
+            shown.append(f)
+
+    # The model and the answer.
     parts: list[RenderableType] = [_model(report)]
-    if said := report.summary:
+    said = report.summary
+    if said:
         parts.append(Text(" ".join(said) + "\n"))
-    parts += [Text(answer(shown)), _counts(report.findings)]
+    parts.append(Text(answer(shown)))
+    parts.append(_counts(report.findings))
+
+    # The findings, and what was left out.
     for question, of_it in by_question(shown):
         parts.append(Text(f"\n{question}", style="bold"))
-        parts += _reasons(of_it) if verbose else [_lines(of_it)]
-    parts += [Text("")] if left_out else []
-    parts += [_one_left_out(f) for f in left_out] if verbose else list(_left_out(left_out))
-    if text := multiplicity.by_chance(report.findings, report.provenance.get("n_prompts", 0)):
+        if verbose:
+            parts += _reasons(of_it)
+        else:
+            parts.append(_lines(of_it))
+    if left_out:
+        parts.append(Text(""))
+    parts += map(_one_left_out, left_out) if verbose else _left_out(left_out)
+    text = multiplicity.by_chance(report.findings, report.provenance.get("n_prompts", 0))
+    if text:
         parts.append(Text(f"\n{text}", style="bright_black"))
     return Group(*parts)
 
 
 def _model(report: Report) -> Text:
+    # Errors in distribution, and other measures.
     error = report.model["in_distribution"]
-    known = [
-        f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None
-    ]
+    known = []
+    for name, key in REFERENCES.items():
+        if error.get(key) is not None:
+            known.append(f"{name} {error[key]:.2g}")
     interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
     measures = (
         f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; "
         f"{', '.join(known)}\n"
     )
-    if values := value_words(report.model["config"]):
+    config = report.model["config"]
+    values = value_words(config)
+    if values:
         measures += f"values: {values}; errors are means over coordinates\n"
     for name, says in checks(report.model):
         measures += f"{name}: {says}\n"
-    said = [report.checkpoint.get("note"), *assumptions.lines(report.checkpoint)]
-    notes = "".join(f"{line}\n" for line in said if line)
+
+    # Notes on what was read.
+    notes = ""
+    for line in (report.checkpoint.get("note"), *assumptions.lines(report.checkpoint)):
+        if line:
+            notes += f"{line}\n"
     # Texts of a report are never markup: a folder may be called [red].
-    return Text.assemble(
-        *(
-            "\n",
-            (str(report.checkpoint["name"]), "bold"),
-            f": {model_words(report.model['config'])}{measures}",
-        ),
-        (notes, "yellow") if notes else "",
-    )
+    title = (str(report.checkpoint["name"]), "bold")
+    words = f": {model_words(config)}{measures}"
+    return Text.assemble("\n", title, words, (notes, "yellow") if notes else "")
 
 
 def explained(report: Report) -> Group:
     """What the model of a report does: the model, a few sentences, and counts of verdicts."""
     with report.reads("the screen"):
-        said = [Text(f"{sentence}") for sentence in report.summary or ["Nothing was measured."]]
-        return Group(_model(report), *said, _counts(report.findings))
+        sentences = report.summary or ["Nothing was measured."]
+        return Group(_model(report), *map(Text, sentences), _counts(report.findings))
 
 
 def as_data(report: Report) -> dict[str, Any]:
     """The findings as JSON data, with the model's name and, where there is one, its note."""
-    told = ("note", assumptions.RECORDED, assumptions.NOTES)
-    said = {key: report.checkpoint[key] for key in told if report.checkpoint.get(key)}
-    return {
-        "name": report.checkpoint["name"],
-        **said,
-        "findings": [f.to_dict() for f in report.findings],
-    }
+    data: dict[str, Any] = {"name": report.checkpoint["name"]}
+    for key in ("note", assumptions.RECORDED, assumptions.NOTES):
+        if report.checkpoint.get(key):
+            data[key] = report.checkpoint[key]
+    data["findings"] = [f.to_dict() for f in report.findings]
+    return data
 
 
 def _counts(findings: Sequence[Finding]) -> Text:
@@ -112,8 +130,8 @@ def _counts(findings: Sequence[Finding]) -> Text:
     for verdict, word in WORDS.items():
         of_it = [f for f in findings if f.verdict == verdict]
         vacuous = sum(f.vacuous for f in of_it)
-        algebra = f" ({vacuous} of these by algebra)" if vacuous else ""
         if of_it:
+            algebra = f" ({vacuous} of these by algebra)" if vacuous else ""
             said.append(f"{len(of_it)} {word}{algebra}")
     return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {', '.join(said)}")
 
@@ -128,16 +146,23 @@ def _lines(findings: Sequence[Finding]) -> Table:
         mark, style = MARKS[f.verdict]
         e = f.test or f.estimate
         number = f"{e.name}: {measured(e)}" if e else "not measured"
-        # An estimate is another quantity than the one that decides: the thresholds say nothing of
-        # it.
-        rule = Text(thresholds(f.decided_by, e.unit) if e and e is f.test else "")
-        rule.stylize("bright_black")
-        if why := why_open(f):
-            rule.append(f"{chr(10) if rule else ''}open: {why}")
-        if f.vacuous:
-            rule.append(f"{chr(10) if rule else ''}by algebra, true of every network of this kind")
-        table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), rule)
+        table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), _rule(f))
     return table
+
+
+def _rule(f: Finding) -> Text:
+    """Where the number must lie, and what else there is to say of it, a line each."""
+    # An estimate is another quantity than the one that decides: the thresholds say nothing of it.
+    rule = Text(thresholds(f.decided_by, f.test.unit) if f.test else "")
+    rule.stylize("bright_black")
+    why = why_open(f)
+    if why:
+        rule.append("\n" if rule else "")
+        rule.append(f"open: {why}")
+    if f.vacuous:
+        rule.append("\n" if rule else "")
+        rule.append("by algebra, true of every network of this kind")
+    return rule
 
 
 def _reasons(findings: Sequence[Finding]) -> Iterator[RenderableType]:
@@ -145,15 +170,17 @@ def _reasons(findings: Sequence[Finding]) -> Iterator[RenderableType]:
         mark, style = MARKS[f.verdict]
         yield Text.assemble((mark, style), f" {sentence(f)} ", (f.id, "bright_black"))
         e = f.test or f.estimate
-        needs = f" (supported: {needed(f.decided_by, e.unit)})" if e and e is f.test else ""
+        needs = f" (supported: {needed(f.decided_by, f.test.unit)})" if f.test else ""
         number = f"{e.name}: {measured(e)}{needs}\n" if e else ""
         yield Padding(Text(number + f.reason), (0, 0, 1, 2))
 
 
 def _left_out(findings: Sequence[Finding]) -> Iterator[Text]:
     """Claims that do not apply: a line a study, with the reason that most of them have."""
-    for study in dict.fromkeys(f.study for f in findings):
-        reasons = [f.reason for f in findings if f.study == study]
+    by_study: dict[str, list[str]] = {}
+    for f in findings:
+        by_study.setdefault(f.study, []).append(f.reason)
+    for study, reasons in by_study.items():
         most = max(reasons, key=reasons.count)
         others = len(reasons) - reasons.count(most)
         more = f"; {others} for other reasons (--verbose)" if others else ""
@@ -212,22 +239,22 @@ def claim(asked: Claim, finding: Finding | None = None) -> Group:
         asked: the claim.
         finding: what a report found.
     """
+    # A row for each thing that is known, with what a report found at the end.
     rows = about(asked)
     if finding:
-        rows["result"] = (
-            f"{MARKS[finding.verdict][0]} {WORDS[finding.verdict].capitalize()}. {finding.reason}"
-        )
-        for name, e in (
-            ("estimate", finding.estimate),
-            ("decided by", finding.test),
-            ("control", finding.control),
-        ):
+        mark, _ = MARKS[finding.verdict]
+        rows["result"] = f"{mark} {WORDS[finding.verdict].capitalize()}. {finding.reason}"
+        numbers = {
+            "estimate": finding.estimate,
+            "decided by": finding.test,
+            "control (result)": finding.control,
+        }
+        for name, e in numbers.items():
             if e:
-                rows[f"{name} (result)" if name == "control" else name] = f"{e.name}: {measured(e)}"
+                rows[name] = f"{e.name}: {measured(e)}"
         if finding.causal:
-            rows["causal test"] = ", ".join(
-                f"{key}: {_plain(value)}" for key, value in finding.causal.items()
-            )
+            parts = [f"{key}: {_plain(value)}" for key, value in finding.causal.items()]
+            rows["causal test"] = ", ".join(parts)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0), show_header=False)
     table.add_column(no_wrap=True, style="bright_black")
     table.add_column(overflow="fold")
@@ -242,10 +269,12 @@ def about(asked: Claim) -> dict[str, str]:
     The terminal and the catalogue show it.
     """
     rows: dict[str, str] = {"says": asked.statement, "or else": asked.denied}
-    if asked.quote:
-        rows["the work says"] = f"“{asked.quote.text}” ({asked.quote.place})"
-        if asked.quote.differs:
-            rows["our test differs"] = asked.quote.differs
+    # Where it comes from, then how it is tested.
+    quote = asked.quote
+    if quote:
+        rows["the work says"] = f"“{quote.text}” ({quote.place})"
+        if quote.differs:
+            rows["our test differs"] = quote.differs
     else:
         rows["source"] = asked.source
     rows["measured"] = "\n".join(_doc(m.function, m.name) for m in asked.measurements)
@@ -278,9 +307,14 @@ def _conditions(asked: Claim) -> Iterator[str]:
 
 
 def _doc(function: Any, name: str) -> str:
-    first = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-    return f"{name}: {first}" if first else name
+    doc = inspect.getdoc(function) or ""
+    first, _, _ = doc.partition("\n\n")
+    if not first:
+        return name
+    return f"{name}: {first}".replace("\n", " ")
 
 
 def _plain(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

@@ -47,11 +47,14 @@ def answer(findings: Sequence[Finding]) -> str:
     >>> answer([])
     'No claim was decided.'
     """
-    said, named = [], answered(findings)
-    for verdict, word in (("supported", "Supported"), ("contradicted", "Contradicted")):
-        if chosen := [f for f in named if f.verdict == verdict]:
-            said.append(f"{word}: {'; '.join(sentence(f).rstrip('.') for f in chosen)}.")
-    return " ".join(said) or "No claim was decided."
+    said = {"supported": [], "contradicted": []}
+    for f in answered(findings):
+        said[f.verdict].append(sentence(f).rstrip("."))
+    sentences = []
+    for verdict, claims in said.items():
+        if claims:
+            sentences.append(f"{verdict.capitalize()}: {'; '.join(claims)}.")
+    return " ".join(sentences) or "No claim was decided."
 
 
 def answered(findings: Sequence[Finding]) -> list[Finding]:
@@ -62,15 +65,14 @@ def answered(findings: Sequence[Finding]) -> list[Finding]:
     """
     named = []
     for verdict in ("supported", "contradicted"):
-        found = sorted(
-            (f for f in findings if f.verdict == verdict),
-            key=lambda f: (f.vacuous, f.firm is not True),
-        )
+        found = [f for f in findings if f.verdict == verdict]
+        found.sort(key=lambda f: (f.vacuous, f.firm is not True))
         found = _unlike(found)
-        first = {f.question: f for f in reversed(found)}  # of each question the first
-        first = [first[q] for q in sorted(first, key=_place)]
-        chosen = [*first, *(f for f in found if f not in first)][:MOST]
-        named += sorted(chosen, key=lambda f: _place(f.question))
+        # The first finding of each question come first, then the others.
+        first = {f.question: f for f in reversed(found)}
+        chosen = [first[question] for question in sorted(first, key=_place)]
+        chosen += [f for f in found if f not in chosen]
+        named += sorted(chosen[:MOST], key=lambda f: _place(f.question))
     return named
 
 
@@ -92,14 +94,19 @@ def _alike(one: str, other: str) -> bool:
     >>> _alike("Errors grow with the range.", "LayerNorm makes the prediction level off.")
     False
     """
-    words, others = _long_words(one), _long_words(other)
+    words = _long_words(one)
+    others = _long_words(other)
     fewest = min(len(words), len(others))
     return fewest > 1 and len(words & others) >= ALIKE * fewest
 
 
 def _long_words(text: str) -> set[str]:
-    bare = (word.strip(".,;:()").lower() for word in text.split())
-    return {word for word in bare if len(word) > SMALL}
+    found = set()
+    for word in text.split():
+        bare = word.strip(".,;:()").lower()
+        if len(bare) > SMALL:
+            found.add(bare)
+    return found
 
 
 def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
@@ -107,12 +114,12 @@ def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding
 
     Findings of no question come last.
     """
+    groups: dict[str, list[Finding]] = {}
     for question in (*QUESTIONS, ""):
-        of_it = [
-            f
-            for f in findings
-            if f.question == question or (not question and f.question not in QUESTIONS)
-        ]
+        groups[question] = []
+    for f in findings:
+        groups[f.question if f.question in QUESTIONS else ""].append(f)
+    for question, of_it in groups.items():
         if of_it:
             yield question or "other claims", of_it
 
@@ -147,7 +154,9 @@ def thresholds(condition: Condition, unit: str = "") -> str:
 
 def what_decides(f: Finding) -> str:
     """What is measured, and where it must lie; empty where no number decides."""
-    return f"{f.test.name}: {thresholds(f.decided_by, f.test.unit)}" if f.test else ""
+    if not f.test:
+        return ""
+    return f"{f.test.name}: {thresholds(f.decided_by, f.test.unit)}"
 
 
 def why_open(f: Finding) -> str:
@@ -174,11 +183,14 @@ def _beside(number: Estimate, rule: Condition) -> str:
     """How an interval lies that no zone holds."""
     if rule.outcome(number) != "inconclusive":
         return "its zone holds the interval, but other conditions are open"
-    zones = [zone for zone in (rule.supports, rule.contradicts) if zone is not None]
-    touched = [low <= number.high and number.low <= high for low, high in zones]
-    if not any(touched):
+    n_touched = 0
+    for zone in (rule.supports, rule.contradicts):
+        if zone is not None:
+            low, high = zone
+            n_touched += low <= number.high and number.low <= high
+    if n_touched == 0:
         return "it lies between the thresholds"
-    if len(touched) == 2 and all(touched):
+    if n_touched == 2:
         return "its interval reaches from one threshold to the other"
     return "its interval lies across a threshold"
 

@@ -1,6 +1,6 @@
 """Tables for readers: rounded numbers, and rows by sigma as columns, as in a paper."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pandas import DataFrame
@@ -28,38 +28,53 @@ def readable(table: DataFrame, intervals: bool = True) -> DataFrame:
         a         ours 1   3
         a ours / paper – 1.5
     """
-    rows = table.to_dict("records")
-    if not {"sigma", "ours"} <= set(table.columns):
-        return make_table(
-            {name: [cell(row[name]) for row in rows] for name in table.columns},
-            note=table.attrs["note"],
-        )
-    keys = list(table.columns)[: list(table.columns).index("sigma")]
-    sigmas = sorted({row["sigma"] for row in rows})
-    shown = [name for name in ROWS if name in table.columns or (name == "95 %" and intervals)]
-    columns: dict[str, list[str]] = {
-        name: [] for name in (*keys, "sigma:", *(f"{sigma:g}" for sigma in sigmas))
-    }
-    for key in dict.fromkeys(tuple(row[name] for name in keys) for row in rows):
-        here = {row["sigma"]: row for row in rows if tuple(row[name] for name in keys) == key}
-        for name in shown:
-            for column, value in zip(keys, key, strict=True):
-                columns[column].append(cell(value))
-            columns["sigma:"].append(name)
-            for sigma in sigmas:
-                columns[f"{sigma:g}"].append(_value(here.get(sigma), name))
+    if {"sigma", "ours"} <= set(table.columns):
+        columns = _by_sigma(table, intervals)
+    else:
+        columns = {}
+        for name in table.columns:
+            columns[name] = []
+        for row in table.to_dict("records"):
+            for name, value in row.items():
+                columns[name].append(cell(value))
     return make_table(columns, note=table.attrs["note"])
+
+
+def _by_sigma(table: DataFrame, intervals: bool) -> dict[str, list[str]]:
+    """Columns of a table with a row for each quantity and the sigmas as columns."""
+    # The columns before "sigma" say what numbers are of. Rows that agree in them form a group.
+    names = list(table.columns)
+    keys = names[: names.index("sigma")]
+    groups: dict[tuple[Any, ...], dict[float, Any]] = {}
+    for row in table.to_dict("records"):
+        group = groups.setdefault(tuple(row[name] for name in keys), {})
+        group[row["sigma"]] = row
+
+    # The interval is shown though it is no column of its own: its ends are.
+    shown = [name for name in ROWS if name in names or (name == "95 %" and intervals)]
+    sigmas = sorted(set(table["sigma"]))
+    columns: dict[str, list[str]] = {}
+    for name in (*keys, "sigma:"):
+        columns[name] = []
+    for sigma in sigmas:
+        columns[f"{sigma:g}"] = []
+    for key, group in groups.items():
+        for quantity in shown:
+            for name, value in zip(keys, key, strict=True):
+                columns[name].append(cell(value))
+            columns["sigma:"].append(quantity)
+            for sigma in sigmas:
+                columns[f"{sigma:g}"].append(_value(group.get(sigma), quantity))
+    return columns
 
 
 def markdown(table: DataFrame, intervals: bool = True) -> str:
     """`readable` as a table in Markdown."""
     shown = readable(table, intervals)
-    rows = [
-        list(shown.columns),
-        ["---"] * len(shown.columns),
-        *([*row.values()] for row in shown.to_dict("records")),
-    ]
-    return "\n".join(f"| {' | '.join(_escaped(row))} |" for row in rows)
+    lines = [_line(shown.columns), _line(["---"] * len(shown.columns))]
+    for row in shown.to_dict("records"):
+        lines.append(_line(row.values()))
+    return "\n".join(lines)
 
 
 def cell(value: Any) -> str:
@@ -74,12 +89,12 @@ def cell(value: Any) -> str:
 def _value(row: Mapping[str, Any] | None, name: str) -> str:
     if row is None:
         return "–"
-    return (
-        f"{number(row['low'], 2)}–{number(row['high'], 2)}"
-        if name == "95 %"
-        else cell(float(row[name]))
-    )
+    if name == "95 %":
+        return f"{number(row['low'], 2)}–{number(row['high'], 2)}"
+    return cell(float(row[name]))
 
 
-def _escaped(row: Sequence[str]) -> list[str]:
-    return [value.replace("|", "\\|") for value in row]
+def _line(cells: Iterable[str]) -> str:
+    """A row of a table in Markdown."""
+    escaped = [text.replace("|", "\\|") for text in cells]
+    return f"| {' | '.join(escaped)} |"

@@ -13,7 +13,7 @@ from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure, Look
 from icl_interp.figures.text import number
 from icl_interp.report.html import rendered
-from icl_interp.report.page import any_of, document, one_each
+from icl_interp.report.page import Boxes, any_of, document, one_each
 from icl_interp.reproduction import layout
 from icl_interp.results import from_dict
 
@@ -37,7 +37,10 @@ Record = Mapping[str, Any]
 
 def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | None) -> str:
     """One self-contained page about one experiment."""
-    divs = [files.to_div(figure, f"figure-{name}") for name, figure in figures.items()]
+    divs = []
+    for name, figure in figures.items():
+        divs.append(files.to_div(figure, f"figure-{name}"))
+    settings = settings_of(record)
     body = rendered(
         "experiment.html",
         record=record,
@@ -50,8 +53,8 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | 
         RESULTS=RESULTS,
         trained=trained,
         error_of=error_of,
-        settings=settings_of(record),
-        different=different(settings_of(record)),
+        settings=settings,
+        different=different(settings),
     )
     return document(record["id"], body, divs, "results.json")
 
@@ -66,37 +69,53 @@ def apart(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 
     Not counted are formulas, misprints, and models that are left out.
     """
-    both: tuple[list[str], list[str]] = ([], [])
+    main = []
+    beside = []
     for line in lines:
-        both[line.startswith(statements.BESIDE)].append(line)
-    return both
+        if line.startswith(statements.BESIDE):
+            beside.append(line)
+        else:
+            main.append(line)
+    return main, beside
 
 
 def table(shown: DataFrame) -> Markup:
     """A table with numbers rounded for reading."""
     words = layout.readable(shown)
+    names = list(words.columns)
     rows = words.to_dict("records")
-    return rendered("table.html", note=shown.attrs["note"], names=list(words.columns), rows=rows)
+    return rendered("table.html", note=shown.attrs["note"], names=names, rows=rows)
 
 
 def index(records: Sequence[Record]) -> str:
     """The page that leads to all experiments of a folder."""
-    counts = [counted(r["says"]) for r in records]
-    mixes = list(dict.fromkeys(tuple(count) for count in counts))
-    studies = list(dict.fromkeys(study_of(r) for r in records))
+    # Rows, each with the classes by which boxes hide it, and how many sentences there are of each
+    # result. A mix is the results that an experiment has.
+    mixes: list[tuple[str, ...]] = []
+    studies: list[str] = []
     rows = []
-    for r, count in zip(records, counts, strict=True):
-        classes = f"mix-{mixes.index(tuple(count))} study-{studies.index(study_of(r))}"
-        rows.append((r, count, classes))
-    groups = [
-        ("Result", [(v, f"{VERDICTS[v].sign} {RESULTS[v]}") for v in RESULTS]),
-        ("Study", [(f"study-{i}", study) for i, study in enumerate(studies)]),
-    ]
-    boxes = [(title, entries) for title, entries in groups if len(entries) > 1]
+    total = dict.fromkeys(RESULTS, 0)
+    for record in records:
+        count = counted(record["says"])
+        mix = tuple(count)
+        if mix not in mixes:
+            mixes.append(mix)
+        study = study_of(record)
+        if study not in studies:
+            studies.append(study)
+        rows.append((record, count, f"mix-{mixes.index(mix)} study-{studies.index(study)}"))
+        for verdict, n in count.items():
+            total[verdict] += n
+
+    # Boxes, in groups. A single study needs none.
+    results = [(verdict, f"{VERDICTS[verdict].sign} {RESULTS[verdict]}") for verdict in RESULTS]
+    boxes: Boxes = [("Result", results)]
+    if len(studies) > 1:
+        boxes.append(("Study", [(f"study-{i}", study) for i, study in enumerate(studies)]))
     body = rendered(
         "experiments.html",
         rows=rows,
-        total={v: sum(count.get(v, 0) for count in counts) for v in RESULTS},
+        total=total,
         RESULTS=RESULTS,
         HOW=HOW,
         boxes=boxes,
@@ -113,9 +132,13 @@ def counted(lines: Iterable[str]) -> dict[str, int]:
     >>> counted(["As in the paper: it grows.", "Formula holds: 3 of 3.", "Undecided: x."])
     {'supported': 1, 'inconclusive': 1}
     """
-    words = [statement for line in lines for statement in MARKS if line.startswith(statement)]
-    every = {MARKS[word]: words.count(word) for word in MARKS}
-    return {verdict: n for verdict, n in every.items() if n}
+    lines = list(lines)
+    found = {}
+    for statement, verdict in MARKS.items():
+        n = sum(line.startswith(statement) for line in lines)
+        if n:
+            found[verdict] = n
+    return found
 
 
 def study_of(record: Record) -> str:
@@ -126,17 +149,24 @@ def study_of(record: Record) -> str:
 def index_markdown(records: Sequence[Record]) -> str:
     """The same for readers of files."""
     parts = ["# Experiments, reproduced\n"]
-    for r in records:
-        main, beside = apart(r["says"])
-        says = "".join(f"* {line}\n" for line in main)
-        says += f"\n{BESIDE}\n\n" + "".join(f"* {line}\n" for line in beside) if beside else ""
-        missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
+    for record in records:
+        missing = f" Missing: {', '.join(record['missing'])}." if record["missing"] else ""
         parts.append(
-            f"## {r['id']}: {r['title']}\n\n{r['source']}. {_origin(r)}\n\n"
-            f"Ours: {r['scale']['words']}.{missing}\n\n{_settings_markdown(r)}"
-            f"{says}{_numbers(r)}"
+            f"## {record['id']}: {record['title']}\n\n{record['source']}. {_origin(record)}\n\n"
+            f"Ours: {record['scale']['words']}.{missing}\n\n{_settings_markdown(record)}"
+            f"{_says_markdown(record)}{_numbers(record)}"
         )
     return "\n".join(parts)
+
+
+def _says_markdown(record: Record) -> str:
+    """The sentences, in a list for those that are counted and one for the others."""
+    main, beside = apart(record["says"])
+    text = "".join(f"* {line}\n" for line in main)
+    if beside:
+        text += f"\n{BESIDE}\n\n"
+        text += "".join(f"* {line}\n" for line in beside)
+    return text
 
 
 def settings_of(record: Record) -> tuple[Row, ...]:
@@ -151,8 +181,10 @@ def _settings_markdown(record: Record) -> str:
         return ""
     lines = ["| setting | the work | where | ours |", "|---|---|---|---|"]
     for row in rows:
-        cells = (row.name, row.work, row.place or "–", row.ours)
-        lines.append(f"| {' | '.join(cell.replace('|', '¦') for cell in cells)} |")
+        cells = []
+        for text in (row.name, row.work, row.place or "–", row.ours):
+            cells.append(text.replace("|", "¦"))
+        lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
     return f"{table}\n\nDifferent from the work: {different(rows)}.\n\n"
 
@@ -160,34 +192,26 @@ def _settings_markdown(record: Record) -> str:
 def _numbers(record: Record) -> str:
     """The comparison in Markdown, without intervals: results.json has them."""
     stored = from_dict(record["comparison"]) if record["comparison"] else None
-    return (
-        f"\n{stored.attrs['note']}:\n\n{layout.markdown(stored, intervals=False)}\n"
-        if isinstance(stored, DataFrame)
-        else ""
-    )
+    if not isinstance(stored, DataFrame):
+        return ""
+    return f"\n{stored.attrs['note']}:\n\n{layout.markdown(stored, intervals=False)}\n"
 
 
 def _heading(comparison: DataFrame) -> str:
-    return (
-        "The work's numbers and ours"
-        if "paper" in comparison.columns
-        else "Our numbers; the work prints none"
-    )
+    if "paper" in comparison.columns:
+        return "The work's numbers and ours"
+    return "Our numbers; the work prints none"
 
 
 def _origin(record: Record) -> str:
     """Command, time and what it covers."""
     p = record["provenance"]
-    total = p["measured"] + p["kept from before"]
-    kept = (
-        f", {p['kept from before']} of {total} measurements kept from before"
-        if p["kept from before"]
-        else ""
-    )
-    return (
-        f"`{p['command']}`: {p['seconds']:.0f} s of measuring{kept}; seed {p['seed']}, "
-        f"{p['written']} UTC."
-    )
+    n_kept = p["kept from before"]
+    kept = ""
+    if n_kept:
+        kept = f", {n_kept} of {p['measured'] + n_kept} measurements kept from before"
+    took = f"{p['seconds']:.0f} s of measuring{kept}"
+    return f"`{p['command']}`: {took}; seed {p['seed']}, {p['written']} UTC."
 
 
 def trained(facts: Mapping[str, Any]) -> str:
@@ -199,7 +223,9 @@ def trained(facts: Mapping[str, Any]) -> str:
 def error_of(facts: Mapping[str, Any]) -> str:
     """The error of a model in distribution."""
     error = facts.get("in_distribution") or {}
-    return f"{number(error['error'])} (R² {number(error['r2'], 4)})" if "error" in error else "–"
+    if "error" not in error:
+        return "–"
+    return f"{number(error['error'])} (R² {number(error['r2'], 4)})"
 
 
 def parts_of(line: str) -> tuple[Look | None, str, str]:

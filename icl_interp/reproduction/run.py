@@ -67,13 +67,10 @@ class Reproduction:
     def setting(self) -> tuple[str, ...]:
         """Ours, the work's and what differs, a line each."""
         scale = self.record["scale"]
+        ours = f"Ours: {scale['words']}."
         if not scale.get("settings"):
-            return (f"Ours: {scale['words']}.",)
-        return (
-            f"Ours: {scale['words']}.",
-            f"The work's: {scale['published']}.",
-            f"Different: {scale['different']}.",
-        )
+            return (ours,)
+        return (ours, f"The work's: {scale['published']}.", f"Different: {scale['different']}.")
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -124,12 +121,19 @@ def reproduce(
         InputError: an unknown experiment, scale or device, a text or embedding that cannot be read,
             or a text for an experiment that reads none.
     """
+    # What is asked for. An experiment on a file of the user's stands in for the one of its id.
     own = files_of(ids, text, embedding)
-    chosen = asked(ids or tuple(own), variant)
-    chosen = [own.get(experiment.id, experiment) for experiment in chosen]
-    size, out, seed = presets.named(scale), Path(out), whole(seed, "seed", 0)
+    chosen = []
+    for experiment in asked(ids or tuple(own), variant):
+        chosen.append(own.get(experiment.id, experiment))
+    size = presets.named(scale)
+    out = Path(out)
+    seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device))
-    shelf, done = obtain.Shelf(Path(folder) for folder in models), []
+    shelf = obtain.Shelf(map(Path, models))
+
+    # Each experiment is written as soon as it is done, and so is the page of all.
+    done = []
     for experiment in chosen:
         wanted = experiment.models_at(scale)
         found = obtain.obtain(
@@ -148,14 +152,13 @@ def reproduce(
         started = time.perf_counter()
         with setup:
             results = experiment.run(setup)
-        seconds = (
-            time.perf_counter() - started + setup.seconds
-        )  # what was kept counts with the time that it took
+        # What was kept counts with the time that it took.
+        seconds = time.perf_counter() - started + setup.seconds
         result = Reproduction(experiment, _record(experiment, setup, results, seconds))
         note = save(result, out, formats)
-        formats = () if note else formats
         if note:
             log.warning("%s", note)
+            formats = ()  # no further experiment could have them
         done.append(result)
         write_index(out)
     return done
@@ -165,7 +168,7 @@ def trainings(
     ids: Sequence[str], out: Path, scale: str, models: Sequence[str | Path], device: str | None
 ) -> list[Job]:
     """The trainings that experiments wait for, each once, as jobs; `reproduce` then finds them."""
-    shelf = obtain.Shelf(Path(folder) for folder in models)
+    shelf = obtain.Shelf(map(Path, models))
     found: dict[str, Job] = {}
     for name in ids:
         for model in get(name).models_at(scale):
@@ -174,15 +177,15 @@ def trainings(
             if shelf.find(wanted) or obtain.Shelf.holds(folder, wanted):
                 continue
             arguments = {"config": encode(wanted), "out": folder, "device": device}
-            found[str(folder)] = Job(
-                model.name, part(out / "jobs", model.folder), _train, arguments
-            )
+            job_folder = part(out / "jobs", model.folder)
+            found[str(folder)] = Job(model.name, job_folder, _train, arguments)
     return list(found.values())
 
 
 def _train(config: dict[str, Any], out: Path, device: str | None) -> str:
     """The work of a job: train a model; its run id."""
-    return run_id(trainer.train(config, out, progress=False, device=device).config)
+    trained = trainer.train(config, out, progress=False, device=device)
+    return run_id(trained.config)
 
 
 def written(out: Path, ids: Sequence[str]) -> list[Reproduction]:
@@ -191,7 +194,8 @@ def written(out: Path, ids: Sequence[str]) -> list[Reproduction]:
     done = []
     for name in ids:
         path = out / name / "results.json"
-        done.append(Reproduction(get(name), kept.checked(read_json(path), str(path))))
+        record = kept.checked(read_json(path), str(path))
+        done.append(Reproduction(get(name), record))
     return done
 
 
@@ -201,12 +205,17 @@ def asked(ids: Sequence[str], variant: str | None = None) -> list[Experiment]:
     Raises:
         InputError: an unknown id, or an experiment without that variant.
     """
+    each = list(dict.fromkeys(ids))
     if not variant:
-        return [get(name) for name in dict.fromkeys(ids) or names()]
-    having = [name for name in names() if any(v.name == variant for v in get(name).variants)]
-    if not ids and not having:
-        raise InputError(f"no experiment has a variant {shown(variant)}")
-    return [variants.of(get(name), variant) for name in dict.fromkeys(ids) or having]
+        return list(map(get, each or names()))
+    if not each:
+        # All experiments that have it.
+        for name in names():
+            if any(one.name == variant for one in get(name).variants):
+                each.append(name)
+        if not each:
+            raise InputError(f"no experiment has a variant {shown(variant)}")
+    return [variants.of(get(name), variant) for name in each]
 
 
 def files_of(
@@ -223,7 +232,8 @@ def files_of(
                 f"--embedding {embedding} is for the tokens of a text: give --text FILE as well"
             )
         return {}
-    return on_text(ids, Path(text), None if embedding is None else Path(embedding))
+    matrix = None if embedding is None else Path(embedding)
+    return on_text(ids, Path(text), matrix)
 
 
 def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | None:
@@ -239,14 +249,32 @@ def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | 
         write_json(folder / "comparison.json", to_dict(comparison))
         write_atomically(folder / "comparison.md", _markdown(result, comparison))
     write_atomically(folder / "figure.html", page(result.record, figures, comparison))
-    return files.export(figures, folder, formats) if figures and formats else None
+    if not figures or not formats:
+        return None
+    return files.export(figures, folder, formats)
 
 
 def _record(
     experiment: Experiment, setup: Setup, results: Mapping[str, Result], seconds: float
 ) -> dict[str, Any]:
-    comparison, scale = experiment.compare(results), setup.preset.name
+    scale = setup.preset.name
+    comparison = experiment.compare(results)
     found = _hedged(experiment, results, scale)
+    provenance = {
+        "command": _command(experiment, setup),
+        "seed": setup.seed,
+        "seconds": round(seconds, 1),
+        "measured": setup.measured,
+        "kept from before": setup.reused,
+        "environment": environment(),
+        "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+    }
+    models = {}
+    for name, checkpoint in setup.models.items():
+        models[name] = _model(checkpoint)
+    stored = {}
+    for name, result in results.items():
+        stored[name] = to_dict(result)
     return {
         "schema": kept.SCHEMA,
         "id": experiment.id,
@@ -254,25 +282,26 @@ def _record(
         "source": experiment.source,
         "variant": experiment.variant,
         "scale": kept.scale_of(experiment, scale),
-        "models": {name: _model(checkpoint) for name, checkpoint in setup.models.items()},
+        "models": models,
         "missing": list(setup.missing),
         "says": [statement.sentence for statement in found],
         "statements": [statement.to_dict() for statement in found],
         "comparison": to_dict(comparison) if comparison is not None else None,
-        "results": {name: to_dict(result) for name, result in results.items()},
-        "provenance": {
-            "command": f"icl-interp reproduce {experiment.id} --scale {setup.preset.name}"
-            + (f" --seed {setup.seed}" if setup.seed else "")
-            + (f" --variant {experiment.variant}" if experiment.variant else "")
-            + (f" {experiment.options}" if experiment.options else ""),
-            "seed": setup.seed,
-            "seconds": round(seconds, 1),
-            "measured": setup.measured,
-            "kept from before": setup.reused,
-            "environment": environment(),
-            "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
-        },
+        "results": stored,
+        "provenance": provenance,
     }
+
+
+def _command(experiment: Experiment, setup: Setup) -> str:
+    """What a reader types to get the same."""
+    command = f"icl-interp reproduce {experiment.id} --scale {setup.preset.name}"
+    if setup.seed:
+        command += f" --seed {setup.seed}"
+    if experiment.variant:
+        command += f" --variant {experiment.variant}"
+    if experiment.options:
+        command += f" {experiment.options}"
+    return command
 
 
 def _title(experiment: Experiment) -> str:
@@ -301,13 +330,9 @@ def _hedged(
 
 
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:
-    origin = checkpoint.provenance
-    kept_keys = ("training_seconds", "in_distribution")
-    facts = {
-        "run_id": run_id(checkpoint.config),
-        "steps": checkpoint.step,
-        **{k: origin.get(k) for k in kept_keys},
-    }
+    facts: dict[str, Any] = {"run_id": run_id(checkpoint.config), "steps": checkpoint.step}
+    for key in ("training_seconds", "in_distribution"):
+        facts[key] = checkpoint.provenance.get(key)
     return facts
 
 

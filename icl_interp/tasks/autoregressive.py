@@ -20,10 +20,7 @@ from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, is_law
 
 MatrixName = Literal["unitary", "conjugate_pairs", "rotations", "orthogonal"]
-_COMPLEX = (
-    "unitary",
-    "conjugate_pairs",
-)  # states are complex, each coordinate held as a pair of numbers
+_COMPLEX = ("unitary", "conjugate_pairs")  # each coordinate is complex, held as a pair of numbers
 _PAIRED = ("conjugate_pairs", "rotations")  # one angle for two coordinates
 
 
@@ -83,6 +80,8 @@ class AutoregressiveProcess(Task):
     def __post_init__(self) -> None:
         for name in ("n_dims", "tiles"):
             whole(getattr(self, name), name, 1)
+
+        # The law of W.
         if not isinstance(self.matrices, str) or self.matrices not in get_args(MatrixName):
             raise unknown("law of matrices", self.matrices, get_args(MatrixName))
         if self.matrices in _PAIRED and self.n_dims % 2:
@@ -99,6 +98,8 @@ class AutoregressiveProcess(Task):
             raise InputError(
                 f"mu must be 1 for orthogonal matrices, which are drawn whole, but got {self.mu}"
             )
+
+        # What else is drawn.
         if not covariance.are_numbers((self.noise_std,)) or self.noise_std < 0:
             raise InputError(
                 f"noise_std must be a number from 0 up, but got {shown(self.noise_std)}"
@@ -107,13 +108,16 @@ class AutoregressiveProcess(Task):
             self._check_law("start")
             self._check_dim("start", self._n_drawn)
         if self.inputs is None:
-            object.__setattr__(self, "inputs", Normal(math.sqrt(self._mean_square)))
+            size = math.sqrt(self._mean_square)
+            object.__setattr__(self, "inputs", Normal(size))
         super().__post_init__()
 
     @property
     def state_dim(self) -> int:
         """Numbers of one copy of a state."""
-        return 2 * self.n_dims if self.matrices in _COMPLEX else self.n_dims
+        if self.matrices in _COMPLEX:
+            return 2 * self.n_dims
+        return self.n_dims
 
     @property
     def dim(self) -> int:
@@ -128,14 +132,18 @@ class AutoregressiveProcess(Task):
     @property
     def n_determining(self) -> int:
         """One step shows all angles; a whole matrix takes d."""
-        return min(self.n_dims, self.n_points - 1) if self.matrices == "orthogonal" else 1
+        if self.matrices == "orthogonal":
+            return min(self.n_dims, self.n_points - 1)
+        return 1
 
     @property
     def n_angles(self) -> int:
         """Angles of a function; 0 where matrices are drawn whole."""
         if self.matrices == "orthogonal":
             return 0
-        return self.n_dims // 2 if self.matrices in _PAIRED else self.n_dims
+        if self.matrices in _PAIRED:
+            return self.n_dims // 2
+        return self.n_dims
 
     @property
     def _n_drawn(self) -> int:
@@ -156,23 +164,24 @@ class AutoregressiveProcess(Task):
         """Cosines, then sines, of a function's angles; or the entries of W, row by row."""
         if self.matrices == "orthogonal":
             shape = (n_functions, self.n_dims, self.n_dims)
-            factor = torch.linalg.qr(torch.randn(shape, generator=generator, dtype=dtype))
+            normal = torch.randn(shape, generator=generator, dtype=dtype)
+            factor = torch.linalg.qr(normal)
             # QR's own signs are no part of Haar measure.
-            signs = torch.where(factor.R.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0).to(dtype)
-            return (factor.Q * signs[:, None]).flatten(1)
-        theta = (
-            2
-            * math.pi
-            / self.mu
-            * torch.rand((n_functions, self.n_angles), generator=generator, dtype=dtype)
-        )
+            diagonal = factor.R.diagonal(dim1=1, dim2=2)
+            signs = torch.where(diagonal < 0, -1.0, 1.0).to(dtype)
+            matrices = factor.Q * signs[:, None]
+            return matrices.flatten(1)
+        shares = torch.rand((n_functions, self.n_angles), generator=generator, dtype=dtype)
+        theta = 2 * math.pi / self.mu * shares
         return torch.cat([theta.cos(), theta.sin()], 1)
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
     ) -> Float[Tensor, "function parameter"] | None:
         """0, because -W is as likely as W, where mu = 1; else None."""
-        return torch.zeros_like(parameters) if self.mu == 1 else None
+        if self.mu != 1:
+            return None
+        return torch.zeros_like(parameters)
 
     def closed_mean(
         self, xs: Float[Tensor, "batch point dim"]
@@ -180,11 +189,11 @@ class AutoregressiveProcess(Task):
         """(E W) x, with E e^(i theta) = e^(i pi / mu) sin(pi / mu) / (pi / mu), or 0 for mu = 1."""
         if self.mu == 1:
             return torch.zeros_like(xs)
-        size = math.sin(math.pi / self.mu) / (math.pi / self.mu)
-        mean = [size * math.cos(math.pi / self.mu), size * math.sin(math.pi / self.mu)]
-        parameters = torch.tensor(mean, dtype=xs.dtype, device=xs.device).repeat_interleave(
-            self.n_angles
-        )
+        middle = math.pi / self.mu
+        size = math.sin(middle) / middle
+        mean = [size * math.cos(middle), size * math.sin(middle)]
+        of_one_angle = torch.tensor(mean, dtype=xs.dtype, device=xs.device)
+        parameters = of_one_angle.repeat_interleave(self.n_angles)
         return self.value(parameters.expand(len(xs), -1), xs)
 
     def value(
@@ -194,10 +203,12 @@ class AutoregressiveProcess(Task):
         states = xs.unflatten(-1, (self.tiles, self.state_dim))
         if self.matrices == "orthogonal":
             matrices = parameters.unflatten(-1, (self.n_dims, self.n_dims))
-            return (states @ matrices[:, None].mT).flatten(-2)
+            after = states @ matrices[:, None].mT
+            return after.flatten(-2)
         cos, sin = parameters[:, None, None].chunk(2, -1)
         if self.matrices == "conjugate_pairs":
-            cos, sin = cos.repeat_interleave(2, -1), torch.stack([sin, -sin], -1).flatten(-2)
+            cos = cos.repeat_interleave(2, -1)
+            sin = torch.stack([sin, -sin], -1).flatten(-2)
         first, second = states.unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack([cos * first - sin * second, sin * first + cos * second], -1)
         return turned.flatten(-3)
@@ -208,7 +219,8 @@ class AutoregressiveProcess(Task):
         """W in the numbers of one copy of a state."""
         one = replace(self, tiles=1)
         eye = torch.eye(self.state_dim, dtype=parameters.dtype, device=parameters.device)
-        return one.value(parameters, eye.expand(len(parameters), -1, -1)).mT
+        units = eye.expand(len(parameters), -1, -1)
+        return one.value(parameters, units).mT
 
     def features(
         self, xs: Float[Tensor, "batch point dim"]
@@ -228,21 +240,24 @@ class AutoregressiveProcess(Task):
         noise = None
         if self.noise_std:
             shape = (len(parameters), n_points, self._n_drawn)
-            noise = self._completed(
-                self.noise_std * torch.randn(shape, generator=generator, dtype=dtype)
-            )
+            normal = torch.randn(shape, generator=generator, dtype=dtype)
+            noise = self._completed(self.noise_std * normal)
         for t in range(n_points):
             after = self.value(parameters, path[-1])
-            path.append(after if noise is None else after + noise[:, t : t + 1])
+            if noise is not None:
+                after = after + noise[:, t : t + 1]
+            path.append(after)
         return torch.cat(path[:-1], 1), torch.cat(path[1:], 1)
 
     def _starts(
         self, batch: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "batch 1 dim"]:
         if self.start is not None:
-            return self._completed(self.start.sample((batch, 1, self._n_drawn), generator, dtype))
+            drawn = self.start.sample((batch, 1, self._n_drawn), generator, dtype)
+            return self._completed(drawn)
         one = [1.0] if self.matrices == "orthogonal" else [1.0, 0.0]
-        return torch.tensor(one, dtype=dtype).repeat(self.dim // len(one)).expand(batch, 1, -1)
+        state = torch.tensor(one, dtype=dtype).repeat(self.dim // len(one))
+        return state.expand(batch, 1, -1)
 
     def _completed(
         self, drawn: Float[Tensor, "batch point free"]
@@ -250,9 +265,9 @@ class AutoregressiveProcess(Task):
         """With conjugates beside the numbers that were drawn, and in all copies."""
         if self.matrices == "conjugate_pairs":
             pairs = drawn.unflatten(-1, (-1, 2))
-            drawn = torch.stack(
-                [pairs, pairs * torch.tensor([1.0, -1.0], dtype=drawn.dtype)], -2
-            ).flatten(-3)
+            signs = torch.tensor([1.0, -1.0], dtype=drawn.dtype)
+            both = torch.stack([pairs, pairs * signs], -2)
+            drawn = both.flatten(-3)
         return drawn.repeat(1, 1, self.tiles)
 
     def with_mu(self, mu: float) -> Self:
@@ -275,11 +290,13 @@ def complex_states(states: Float[Tensor, "*batch dim"]) -> Complex[Tensor, "*bat
     >>> complex_states(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     tensor([1.+2.j, 3.+4.j])
     """
-    if (n := states.shape[-1]) % 2:
+    n = states.shape[-1]
+    if n % 2:
         raise InputError(
             f"complex coordinates are pairs of numbers, but states have {counted(n, 'coordinate')}"
         )
-    return torch.view_as_complex(states.unflatten(-1, (-1, 2)).contiguous())
+    pairs = states.unflatten(-1, (-1, 2))
+    return torch.view_as_complex(pairs.contiguous())
 
 
 KINDS: dict[str, type] = {AutoregressiveProcess.__name__: AutoregressiveProcess}

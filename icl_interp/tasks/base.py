@@ -73,11 +73,11 @@ class Task(ABC):
 
     def _check_law(self, name: str) -> None:
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
-        if not is_law(getattr(self, name)):
+        law = getattr(self, name)
+        if not is_law(law):
             raise InputError(
-                f"{name} must be a law, for example Uniform(-1, 1), but got "
-                f"{shown(getattr(self, name))} (a law of your own needs sample, scaled, interval, "
-                "mean and std)"
+                f"{name} must be a law, for example Uniform(-1, 1), but got {shown(law)} (a law of "
+                "your own needs sample, scaled, interval, mean and std)"
             )
 
     def _check_dim(self, name: str, dim: int) -> None:
@@ -165,8 +165,9 @@ class Task(ABC):
         Raises:
             InputError: `value` returned another shape.
         """
+        values = self.value(parameters, xs)
         duty = "value must return a value for each point"
-        return checks.shaped(self, self.value(parameters, xs), duty, xs.shape[:2])
+        return checks.shaped(self, values, duty, xs.shape[:2])
 
     def features(
         self, xs: Float[Tensor, "batch point dim"]
@@ -181,7 +182,8 @@ class Task(ABC):
     @property
     def has_features(self) -> bool:
         """Whether there are `features` for least squares."""
-        return self.features(torch.zeros(1, 1, self.dim, dtype=torch.float64)) is not None
+        point = torch.zeros(1, 1, self.dim, dtype=torch.float64)
+        return self.features(point) is not None
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
@@ -262,7 +264,8 @@ class Task(ABC):
         >>> task.expected(x)  # 1 + x for half of the functions, 1 for the others
         tensor([[[2.5000]]])
         """
-        return self._mean_and_error(xs)[0].to(xs.dtype)
+        mean, _ = self._mean_and_error(xs)
+        return mean.to(xs.dtype)
 
     @property
     def centred(self) -> bool:
@@ -280,8 +283,11 @@ class Task(ABC):
             parameters = self.sample_parameters(TRIED, stream(0, "tasks/single"), torch.float64)
         else:
             parameters = self.pool[:TRIED]
-        values = self.targets(parameters, self._tried_inputs(64).expand(len(parameters), -1, -1))
-        return bool(((values - values[0]).abs() <= 1e-12 * values[0].abs()).all())
+        xs = self._tried_inputs(64).expand(len(parameters), -1, -1)
+        values = self.targets(parameters, xs)
+        first = values[0]
+        same = (values - first).abs() <= 1e-12 * first.abs()
+        return bool(same.all())
 
     def _tried_inputs(self, n: int) -> Float[Tensor, "1 point dim"]:
         return self.inputs.sample((1, n, self.dim), stream(0, "tasks/tried inputs"), torch.float64)
@@ -299,34 +305,40 @@ class Task(ABC):
                     self, closed, "closed_mean must return the mean at each point", xs.shape[:2]
                 )
                 return closed, torch.zeros_like(closed)
+        # The functions, each once, with the share of all that it stands for.
         if self.n_tasks is None:
             parameters = self.sample_parameters(MANY, stream(0, "tasks/expected"), torch.float64)
         else:
             parameters = self.pool
         n = len(parameters)
-        if self.paired and (centres := self.mean_parameters(parameters)) is not None:
+        centres = self.mean_parameters(parameters) if self.paired else None
+        if centres is not None:
             parameters = centres
         if parameters.shape[1]:  # few centres, where these differ in degree
             parameters, counts = parameters.unique(dim=0, return_counts=True)
         else:  # one function without parameters
-            parameters, counts = parameters[:1], torch.tensor([n])
-        parameters, shares = parameters.to(xs.device), (counts.double() / n).to(xs.device)
+            parameters = parameters[:1]
+            counts = torch.tensor([n])
+        parameters = parameters.to(xs.device)
+        shares = (counts.double() / n).to(xs.device)
+
+        # Means of values and of their squares, of so many points and functions at once as memory
+        # holds.
         width = max(self.dim, min(parameters.shape[1], 256))  # of what a value is computed from
         parts = []
         for points in xs.double().flatten(0, 1).split(max(1, HELD // width)):
             step = max(1, HELD // (width * len(points)))
-            powers = torch.zeros(
-                2, len(points), self.n_targets, dtype=torch.float64, device=xs.device
-            )
+            shape = (2, len(points), self.n_targets)
+            powers = torch.zeros(shape, dtype=torch.float64, device=xs.device)
             for some, share in zip(parameters.split(step), shares.split(step), strict=True):
                 values = self.targets(some, points.expand(len(some), -1, -1))
-                powers += torch.stack(
-                    [torch.tensordot(share, values**power, 1) for power in (1, 2)]
-                )
+                for power in (1, 2):
+                    powers[power - 1] += torch.tensordot(share, values**power, 1)
             parts.append(powers)
         mean, square = torch.cat(parts, 1).view(2, *xs.shape[:2], self.n_targets)
+        variance = (square - mean.square()).clamp(min=0)
         spread = 0.0 if self.n_tasks is not None else 1.0  # of a pool it is the mean itself
-        return mean, spread * ((square - mean.square()).clamp(min=0) / n).sqrt()
+        return mean, spread * (variance / n).sqrt()
 
     def sample_pairs(
         self,
@@ -376,31 +388,28 @@ class Task(ABC):
         centre = self.mean_parameters(own)
         assert centre is not None  # it is paired
         row = torch.arange(n_pairs).repeat_interleave(n_contexts)
-        a, b = own[row], (2 * centre - own)[row]
+        a = own[row]
+        b = (2 * centre - own)[row]
         xs, ys = checks.sampled(self, a, n_points or self.n_points, generator, dtype)
+
+        # The partner's labels have A's noise negated: 2 m - y_A; without noise exactly the value.
         values = self.targets(a, xs)
         noise = ys - values
-        rounding = 1e3 * torch.finfo(ys.dtype).eps * (ys.abs().amax() + values.abs().amax())
+        largest = ys.abs().amax() + values.abs().amax()
+        rounding = 1e3 * torch.finfo(ys.dtype).eps * largest
         if (noise.abs() > rounding).any() and not self.says_symmetric_noise:
-            raise self._without_pairs(
-                pairs.UNSAID
-            )  # so rare that no function that was tried had any
-        partner = self.targets(b, xs) - noise  # 2 m - y_A; without noise exactly the value
+            # So rare that no function that was tried had any.
+            raise self._without_pairs(pairs.UNSAID)
+        partner = self.targets(b, xs) - noise
 
         def in_pairs(first: Tensor, second: Tensor) -> Tensor:
-            both = torch.stack(
-                [
-                    first.unflatten(0, (n_pairs, n_contexts)),
-                    second.unflatten(0, (n_pairs, n_contexts)),
-                ],
-                1,
-            )
-            return both.flatten(0, 2)
+            contexts = (n_pairs, n_contexts)
+            both = [first.unflatten(0, contexts), second.unflatten(0, contexts)]
+            return torch.stack(both, 1).flatten(0, 2)
 
         function = in_pairs(2 * row, 2 * row + 1)
-        return checks.checked(
-            self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function)
-        )
+        prompts = Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function)
+        return checks.checked(self, prompts)
 
     def _without_pairs(self, reason: str) -> InputError:
         return InputError(

@@ -91,18 +91,17 @@ def shaped(
     Raises:
         InputError: no tensor of real numbers, or one of another shape.
     """
-    wanted = (*size, getattr(task, axis))
+    n_coordinates = getattr(task, axis)
+    wanted = (*size, n_coordinates)
     what = (
-        f"{type(task).__name__}.{duty}, shape {wanted} here (the last axis is {axis}={wanted[2]}), "
-        "but returned"
+        f"{type(task).__name__}.{duty}, shape {wanted} here (the last axis is "
+        f"{axis}={n_coordinates}), but returned"
     )
     if not isinstance(returned, Tensor):
         raise InputError(f"{what} {_in_words(returned)} in place of a torch tensor")
-    values = (
-        returned[..., None]
-        if axis == "n_targets" and wanted[2] == 1 and returned.ndim == 2
-        else returned
-    )
+    values = returned
+    if axis == "n_targets" and n_coordinates == 1 and returned.ndim == 2:
+        values = returned[..., None]
     if values.shape != wanted:
         raise InputError(f"{what} shape {tuple(returned.shape)}")
     if not values.is_floating_point():
@@ -122,17 +121,16 @@ def sampled(
     Raises:
         InputError: it returned anything but inputs and values of these shapes.
     """
-    drawn, size = (
-        task.sample_points(parameters, n_points, generator, dtype),
-        (len(parameters), n_points),
-    )
+    drawn = task.sample_points(parameters, n_points, generator, dtype)
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(
             f"{type(task).__name__}.sample_points must return a tuple (xs, ys) of two tensors, but "
             f"returned {_in_words(drawn)}"
         )
+    size = (len(parameters), n_points)
     xs = shaped(task, drawn[0], "sample_points must return inputs xs", size, "dim")
-    return xs, shaped(task, drawn[1], "sample_points must return values ys", size)
+    ys = shaped(task, drawn[1], "sample_points must return values ys", size)
+    return xs, ys
 
 
 def checked(task: Sized, prompts: Prompts) -> Prompts:
@@ -143,10 +141,9 @@ def checked(task: Sized, prompts: Prompts) -> Prompts:
     Raises:
         InputError: numbers that are NaN, infinite or too large for their dtype.
     """
-    limit, dtype = (
-        1e-3 * torch.finfo(prompts.ys.dtype).max ** 0.5,
-        str(prompts.ys.dtype).removeprefix("torch."),
-    )
+    largest_number = torch.finfo(prompts.ys.dtype).max
+    limit = 1e-3 * largest_number**0.5
+    dtype = str(prompts.ys.dtype).removeprefix("torch.")
     for name, values in (("inputs", prompts.xs), ("values", prompts.ys)):
         largest = values.abs().amax().item()
         if math.isnan(largest):
@@ -166,7 +163,9 @@ def _in_words(returned: object) -> str:
     """What came in place of something else."""
     if isinstance(returned, Tensor):
         return f"one tensor of shape {tuple(returned.shape)}"
-    return "None" if returned is None else f"{shown(returned)} ({type(returned).__name__})"
+    if returned is None:
+        return "None"
+    return f"{shown(returned)} ({type(returned).__name__})"
 
 
 def draws(generator: Any) -> None:

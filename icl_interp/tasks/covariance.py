@@ -19,11 +19,13 @@ def are_numbers(value: object) -> TypeGuard[Vector]:
     """Whether it is a list of finite numbers."""
     if not isinstance(value, (tuple, list)) or not value:
         return False
-    # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
-    largest = sys.float_info.max
-    return all(
-        isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) <= largest for v in value
-    )
+    for number in value:
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            return False
+        # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
+        if not abs(number) <= sys.float_info.max:
+            return False
+    return True
 
 
 def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | Rows:
@@ -41,22 +43,20 @@ def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | R
     """
     if are_numbers(value) and len(value) == dim and min(value) > 0:
         return tuple(value)
-    if (
-        isinstance(value, (tuple, list))
-        and len(value) > MAX_ROWS
-        and isinstance(value[0], (tuple, list))
-    ):
-        raise InputError(too_many_rows(len(value), name))
-    if (
-        _are_rows(value, dim)
-        and len(value) == dim
-        and _is_covariance(torch.tensor(value, dtype=torch.float64))
-    ):
-        return tuple(map(tuple, value))
+    if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS:
+        first = value[0]
+        if isinstance(first, (tuple, list)):
+            raise InputError(too_many_rows(len(value), name))
+    if _are_rows(value, dim) and len(value) == dim:
+        matrix = torch.tensor(value, dtype=torch.float64)
+        if _is_covariance(matrix):
+            return tuple(map(tuple, value))
+    numbers = counted(dim, "positive number")
+    rows = counted(dim, "row")
+    joint = "," if or_else else " or"
     raise InputError(
-        f"{name} must be {counted(dim, 'positive number')}{',' if or_else else ' or'} "
-        f"{counted(dim, 'row')} of a symmetric positive definite matrix{or_else}, but got "
-        f"{shown(value, 100)}{_why(value, dim)}"
+        f"{name} must be {numbers}{joint} {rows} of a symmetric positive definite matrix{or_else}, "
+        f"but got {shown(value, 100)}{_why(value, dim)}"
     )
 
 
@@ -69,7 +69,17 @@ def root(
         return matrix.sqrt().to(dtype)
     variances, basis = torch.linalg.eigh(matrix)
     # Where the smallest variance is lost in rounding, it may come out below 0.
-    return (basis * variances.clamp(min=0).sqrt() @ basis.T).to(dtype)
+    deviations = variances.clamp(min=0).sqrt()
+    symmetric = basis * deviations @ basis.T
+    return symmetric.to(dtype)
+
+
+def rounded(matrix: Float[Tensor, "dim columns"]) -> Rows:
+    """The rows of a matrix as they stand in a config, to 12 decimals."""
+    rows = []
+    for row in matrix.tolist():
+        rows.append(tuple(round(value, 12) for value in row))
+    return tuple(rows)
 
 
 def too_many_rows(n: int, name: str = "covariance") -> str:
@@ -82,32 +92,33 @@ def too_many_rows(n: int, name: str = "covariance") -> str:
 
 def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
     """Whether it is a list of lists of that many finite numbers."""
-    return isinstance(value, (tuple, list)) and all(
-        are_numbers(row) and len(row) == width for row in value
-    )
+    if not isinstance(value, (tuple, list)):
+        return False
+    return all(are_numbers(row) and len(row) == width for row in value)
 
 
 def _why(value: object, dim: int) -> str:
     """What makes a list of numbers or rows no covariance; empty for a value that is no list."""
     if are_numbers(value):
-        return (
-            f": these are {len(value)}" if len(value) != dim else ": not all of them are positive"
-        )
-    if not isinstance(value, (tuple, list)) or not any(
-        isinstance(row, (tuple, list)) for row in value
-    ):
+        if len(value) != dim:
+            return f": these are {len(value)}"
+        return ": not all of them are positive"
+    if not isinstance(value, (tuple, list)):
+        return ""
+    if not any(isinstance(row, (tuple, list)) for row in value):
         return ""
     if not _are_rows(value, dim) or len(value) != dim:
         return f": it needs {counted(dim, 'row')} of {counted(dim, 'finite number')} each"
     matrix = torch.tensor(value, dtype=torch.float64)
     if not torch.equal(matrix, matrix.T):
         return ": it is not symmetric"
-    return (
-        ": it is not positive definite, its smallest eigenvalue is "
-        f"{float(torch.linalg.eigvalsh(matrix)[0]):.3g}"
-    )
+    smallest = float(torch.linalg.eigvalsh(matrix)[0])
+    return f": it is not positive definite, its smallest eigenvalue is {smallest:.3g}"
 
 
 def _is_covariance(matrix: Tensor) -> bool:
+    if not torch.equal(matrix, matrix.T):
+        return False
     # A Cholesky factor exists where all eigenvalues are positive, and costs a tenth of them.
-    return torch.equal(matrix, matrix.T) and not torch.linalg.cholesky_ex(matrix).info.item()
+    factored = torch.linalg.cholesky_ex(matrix)
+    return not factored.info.item()

@@ -62,9 +62,10 @@ def still_said(thing: object, what: str, *about: str) -> bool:
     classes = type(thing).__mro__
 
     def place(name: str) -> int:
-        return next(
-            (i for i, cls in enumerate(classes) if name in vars(cls)), 0
-        )  # 0: of the object's own
+        for i, cls in enumerate(classes):
+            if name in vars(cls):
+                return i
+        return 0  # of the object's own
 
     return all(place(what) <= place(name) for name in about)
 
@@ -101,9 +102,8 @@ class Uniform:
         self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
-        return (
-            torch.rand(shape, generator=generator, dtype=dtype) * (self.high - self.low) + self.low
-        )
+        shares = torch.rand(shape, generator=generator, dtype=dtype)
+        return shares * (self.high - self.low) + self.low
 
     def scaled(self, factor: float) -> "Uniform":
         """The law of `factor` times a draw, for a positive factor."""
@@ -145,7 +145,8 @@ class Normal:
         self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
-        return torch.randn(shape, generator=generator, dtype=dtype) * self.std + self.mean
+        normal = torch.randn(shape, generator=generator, dtype=dtype)
+        return normal * self.std + self.mean
 
     def scaled(self, factor: float) -> "Normal":
         """The law of `factor` times a draw, for a positive factor."""
@@ -154,4 +155,5 @@ class Normal:
     @property
     def interval(self) -> tuple[float, float]:
         """Two standard deviations to each side: the band *in distribution* (95 % of draws)."""
-        return self.mean - 2 * self.std, self.mean + 2 * self.std
+        reach = 2 * self.std
+        return self.mean - reach, self.mean + reach

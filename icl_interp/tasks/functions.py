@@ -44,9 +44,7 @@ class Polynomial(Task):
                 f"{shown(self.degrees)}"
             )
         object.__setattr__(self, "degrees", tuple(self.degrees))
-        if not self.degrees or any(
-            not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in self.degrees
-        ):
+        if not self.degrees or not all(map(_is_degree, self.degrees)):
             raise InputError(
                 "degrees must be whole numbers from 0 up, at least one, but got "
                 f"{shown(self.degrees)}"
@@ -70,10 +68,12 @@ class Polynomial(Task):
         self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "function parameter"]:
         """Coefficients, lowest degree first; those above a function's own degree are zero."""
-        values = self.coefficients.sample((n_functions, self.max_degree + 1), generator, dtype)
+        n_powers = self.max_degree + 1
+        values = self.coefficients.sample((n_functions, n_powers), generator, dtype)
         choice = torch.randint(len(self.degrees), (n_functions,), generator=generator)
         degree = torch.tensor(self.degrees)[choice]
-        return values * (torch.arange(self.max_degree + 1) <= degree[:, None])
+        present = torch.arange(n_powers) <= degree[:, None]
+        return values * present
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
@@ -82,20 +82,25 @@ class Polynomial(Task):
         if not is_symmetric(self.coefficients):
             return None
         power = torch.arange(self.max_degree + 1, device=parameters.device)
-        highest = ((parameters != 0) * power).amax(-1)  # a coefficient is almost never drawn as 0
-        degrees = torch.tensor(sorted({*self.degrees}), device=parameters.device)
-        degree = degrees[torch.searchsorted(degrees, highest)]
-        return self.coefficients.mean * (power <= degree[:, None]).to(parameters.dtype)
+        # A coefficient is almost never drawn as 0.
+        highest = ((parameters != 0) * power).amax(-1)
+        degrees = torch.tensor(sorted(set(self.degrees)), device=parameters.device)
+        place = torch.searchsorted(degrees, highest)
+        degree = degrees[place]
+        present = power <= degree[:, None]
+        return self.coefficients.mean * present.to(parameters.dtype)
 
     def closed_mean(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point target"]:
         """The polynomial whose k-th coefficient is E[a] P(degree >= k)."""
-        powers = range(self.max_degree + 1)
-        shares = [sum(degree >= k for degree in self.degrees) / len(self.degrees) for k in powers]
-        coefficients = self.coefficients.mean * torch.tensor(
-            shares, dtype=xs.dtype, device=xs.device
-        )
+        shares = []
+        n_degrees = len(self.degrees)
+        for k in range(self.max_degree + 1):
+            n_reaching = sum(degree >= k for degree in self.degrees)
+            shares.append(n_reaching / n_degrees)
+        present = torch.tensor(shares, dtype=xs.dtype, device=xs.device)
+        coefficients = self.coefficients.mean * present
         return self.targets(coefficients.expand(len(xs), -1), xs)
 
     def value(
@@ -112,7 +117,8 @@ class Polynomial(Task):
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point feature"]:
         """1, x, ..., x^n for the largest degree n."""
-        return xs[..., 0, None] ** torch.arange(self.max_degree + 1, dtype=xs.dtype)
+        powers = torch.arange(self.max_degree + 1, dtype=xs.dtype)
+        return xs[..., 0, None] ** powers
 
     def with_degrees(self, degrees: tuple[int, ...]) -> Self:
         """The same task on other degrees."""
@@ -125,11 +131,14 @@ class Polynomial(Task):
         A seed's draws are scaled too, so that tasks that differ in these factors only have the same
         functions, times a number.
         """
-        laws = {
-            "coefficients": self.coefficients.scaled(functions),
-            "inputs": self.inputs.scaled(inputs),
-        }
-        return replace(self, **laws)
+        coefficients = self.coefficients.scaled(functions)
+        return replace(self, coefficients=coefficients, inputs=self.inputs.scaled(inputs))
+
+
+def _is_degree(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return value >= 0
 
 
 FunctionName = Literal["exp", "sin", "log1p", "abs"]
@@ -160,8 +169,10 @@ class Continuous(Task):
                 f"log1p needs inputs above -1, for example Uniform(0, 1), but got {self.inputs}"
             )
         # Each of these functions is largest at an end of an interval, or bounded.
-        ends = CONTINUOUS[self.function](torch.tensor(self.inputs.interval, dtype=torch.float64))
-        if not ends.isfinite().all():
+        ends = torch.tensor(self.inputs.interval, dtype=torch.float64)
+        function = CONTINUOUS[self.function]
+        values = function(ends)
+        if not values.isfinite().all():
             raise InputError(
                 f"{self.function} is not finite on {self.inputs}: choose a smaller range of inputs"
             )
@@ -194,20 +205,26 @@ class Continuous(Task):
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point target"]:
         """The function times its mean amplitude."""
-        mean = 1.0 if self.amplitude is None else self.amplitude.mean
-        return self.targets(torch.full((len(xs), 1), mean, dtype=xs.dtype, device=xs.device), xs)
+        mean = 1.0
+        if self.amplitude is not None:
+            mean = self.amplitude.mean
+        amplitudes = torch.full((len(xs), 1), mean, dtype=xs.dtype, device=xs.device)
+        return self.targets(amplitudes, xs)
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
         """amplitude * function(x); NaN where the function is not defined."""
-        return parameters[:, :1] * CONTINUOUS[self.function](xs[..., 0])
+        function = CONTINUOUS[self.function]
+        values = function(xs[..., 0])
+        return parameters[:, :1] * values
 
     def features(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point feature"]:
         """The function itself."""
-        return CONTINUOUS[self.function](xs)
+        function = CONTINUOUS[self.function]
+        return function(xs)
 
 
 KINDS: dict[str, type] = {cls.__name__: cls for cls in (Polynomial, Continuous, Uniform, Normal)}

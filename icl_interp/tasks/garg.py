@@ -25,6 +25,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, real, whole
 from icl_interp.provenance import generator as stream
+from icl_interp.tasks import covariance
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.distributions import Distribution, Normal, is_symmetric
@@ -104,33 +105,34 @@ class SparseLinearRegression(_OfManyInputs):
         self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "function parameter"]:
         """w of each function."""
-        weights = self.weights.sample((n_functions, self.n_dims), generator, dtype)
-        order = torch.rand(
-            n_functions, self.n_dims, generator=generator, dtype=torch.float64
-        ).argsort(-1)
+        shape = (n_functions, self.n_dims)
+        weights = self.weights.sample(shape, generator, dtype)
+        keys = torch.rand(shape, generator=generator, dtype=torch.float64)
+        order = keys.argsort(-1)
         return weights * (order < self.sparsity)
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
     ) -> Float[Tensor, "function parameter"] | None:
         """The mean of each coordinate of w that is not 0: the partner has the same ones."""
-        return (
-            self.weights.mean * (parameters != 0).to(parameters.dtype)
-            if is_symmetric(self.weights)
-            else None
-        )
+        if not is_symmetric(self.weights):
+            return None
+        present = (parameters != 0).to(parameters.dtype)
+        return self.weights.mean * present
 
     def closed_mean(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point target"]:
         """<E w, x>: each coordinate of w differs from 0 in a share s / d of functions."""
-        return self.weights.mean * self.sparsity / self.n_dims * xs.sum(-1, keepdim=True)
+        mean = self.weights.mean * self.sparsity / self.n_dims
+        return mean * xs.sum(-1, keepdim=True)
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
         """<w, x>."""
-        return (xs @ parameters[:, :, None])[..., 0]
+        products = xs @ parameters[:, :, None]
+        return products[..., 0]
 
     def features(
         self, xs: Float[Tensor, "batch point dim"]
@@ -140,9 +142,8 @@ class SparseLinearRegression(_OfManyInputs):
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with weights and inputs scaled, each by its own factor."""
-        return replace(
-            self, weights=self.weights.scaled(functions), inputs=self.inputs.scaled(inputs)
-        )
+        weights = self.weights.scaled(functions)
+        return replace(self, weights=weights, inputs=self.inputs.scaled(inputs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,10 +201,10 @@ class ReLUNetwork(_OfManyInputs):
         self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "function parameter"]:
         """(w_1, ..., w_h, a) of each function, h (d + 1) numbers."""
-        weights = self.weights.sample((n_functions, self.hidden * self.n_dims), generator, dtype)
-        return torch.cat(
-            [weights, self.readout.sample((n_functions, self.hidden), generator, dtype)], -1
-        )
+        n_weights = self.hidden * self.n_dims
+        weights = self.weights.sample((n_functions, n_weights), generator, dtype)
+        readout = self.readout.sample((n_functions, self.hidden), generator, dtype)
+        return torch.cat([weights, readout], -1)
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
@@ -215,21 +216,24 @@ class ReLUNetwork(_OfManyInputs):
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point target"] | None:
         """0 where the readout has mean 0; without a closed form otherwise."""
-        return torch.zeros_like(xs[..., :1]) if self.readout.mean == 0 else None
+        if self.readout.mean != 0:
+            return None
+        return torch.zeros_like(xs[..., :1])
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
         """The network's output."""
         weights = parameters[:, : -self.hidden].unflatten(-1, (self.hidden, self.n_dims))
+        readout = parameters[:, -self.hidden :, None]
         hidden = (xs @ weights.mT).relu()
-        return math.sqrt(2 / self.hidden) * (hidden @ parameters[:, -self.hidden :, None])[..., 0]
+        sums = hidden @ readout
+        return math.sqrt(2 / self.hidden) * sums[..., 0]
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with the readout and inputs scaled, each by its own factor."""
-        return replace(
-            self, readout=self.readout.scaled(functions), inputs=self.inputs.scaled(inputs)
-        )
+        readout = self.readout.scaled(functions)
+        return replace(self, readout=readout, inputs=self.inputs.scaled(inputs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,11 +290,10 @@ class DecisionTree(_OfManyInputs):
 
         Coordinates are counted from 0, and nodes level by level.
         """
-        tests = torch.randint(self.n_dims, (n_functions, self.n_leaves - 1), generator=generator)
-        return torch.cat(
-            [tests.to(dtype), self.leaves.sample((n_functions, self.n_leaves), generator, dtype)],
-            -1,
-        )
+        shape = (n_functions, self.n_leaves - 1)
+        tests = torch.randint(self.n_dims, shape, generator=generator)
+        leaves = self.leaves.sample((n_functions, self.n_leaves), generator, dtype)
+        return torch.cat([tests.to(dtype), leaves], -1)
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
@@ -308,23 +311,24 @@ class DecisionTree(_OfManyInputs):
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
         """The number at the leaf."""
-        tests, leaves = parameters[:, : -self.n_leaves].long(), parameters[:, -self.n_leaves :]
-        node = torch.zeros(
-            xs.shape[:2], dtype=torch.long, device=xs.device
-        )  # the children of node i: 2 i + 1, 2 i + 2
+        tests = parameters[:, : -self.n_leaves].long()
+        leaves = parameters[:, -self.n_leaves :]
+        # The children of node i are the nodes 2 i + 1 and 2 i + 2.
+        node = torch.zeros(xs.shape[:2], dtype=torch.long, device=xs.device)
         for _ in range(self.depth):
             coordinate = tests.gather(1, node)
-            node = 2 * node + 1 + (xs.gather(2, coordinate[..., None])[..., 0] > 0)
-        return leaves.gather(1, node - (self.n_leaves - 1))
+            tested = xs.gather(2, coordinate[..., None])[..., 0]
+            node = 2 * node + 1 + (tested > 0)
+        n_inner = self.n_leaves - 1
+        return leaves.gather(1, node - n_inner)
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with leaves and inputs scaled, each by its own factor.
 
         Scaled inputs reach the same leaves.
         """
-        return replace(
-            self, leaves=self.leaves.scaled(functions), inputs=self.inputs.scaled(inputs)
-        )
+        leaves = self.leaves.scaled(functions)
+        return replace(self, leaves=leaves, inputs=self.inputs.scaled(inputs))
 
 
 def _with_last(
@@ -336,7 +340,8 @@ def _with_last(
     """
     if not is_symmetric(law):
         return None
-    return torch.cat([parameters[:, :-n], torch.full_like(parameters[:, -n:], law.mean)], -1)
+    means = torch.full_like(parameters[:, -n:], law.mean)
+    return torch.cat([parameters[:, :-n], means], -1)
 
 
 def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> Rows | Vector:
@@ -366,21 +371,19 @@ def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> 
     """
     whole(n_dims, "n_dims", 1)
     real(power, "power", 0)
-    spectrum = torch.arange(1, n_dims + 1, dtype=torch.float64) ** -power
+    numbers = torch.arange(1, n_dims + 1, dtype=torch.float64)
+    spectrum = numbers**-power
     spectrum = n_dims * spectrum / spectrum.sum()
     if seed is None:
         return tuple(round(value, 12) for value in spectrum.tolist())
     whole(seed, "seed", 0)
-    normal = torch.randn(
-        n_dims, n_dims, generator=stream(seed, "tasks/skewed"), dtype=torch.float64
-    )
-    basis = torch.linalg.qr(
-        normal
-    ).Q  # uniform up to the signs of its columns, which do not matter here
+    draws = stream(seed, "tasks/skewed")
+    normal = torch.randn(n_dims, n_dims, generator=draws, dtype=torch.float64)
+    # Uniform up to the signs of its columns, which do not matter here.
+    basis = torch.linalg.qr(normal).Q
     matrix = basis * spectrum @ basis.T
-    return tuple(
-        tuple(round(value, 12) for value in row) for row in ((matrix + matrix.T) / 2).tolist()
-    )
+    symmetric = (matrix + matrix.T) / 2
+    return covariance.rounded(symmetric)
 
 
 KINDS: dict[str, type] = {

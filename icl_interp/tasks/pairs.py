@@ -18,7 +18,8 @@ from icl_interp.provenance import generator as stream
 from icl_interp.tasks import checks
 
 TRIED = 256  # functions, each with one prompt
-NOISY, NUMBERS = 4096, 2**17  # prompts whose noise is tried, and numbers of their inputs at most
+NOISY = 4096  # prompts whose noise is tried
+NUMBERS = 2**17  # of the inputs of these prompts, at most
 HEIGHTS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)  # in standard deviations
 # Of an antisymmetric statistic, divided by the root of its sum of squares. Where partners are
 # exchangeable it is beyond t with a probability of at most 2 exp(-t^2 / 2) (Hoeffding 1963): here
@@ -88,27 +89,30 @@ def tried(task: Paired) -> str | None:
     partner = 2 * centre - parameters
     xs, ys = _points(task, parameters)
     xs_of_partner, ys_of_partner = _points(task, partner)
-    one, other, middle = (task.targets(p, xs) for p in (parameters, partner, centre))
+    # 1. Values.
+    one = task.targets(parameters, xs)
+    other = task.targets(partner, xs)
+    middle = task.targets(centre, xs)
     size = (one.abs() + other.abs() + 2 * middle.abs()).amax()
     if not _none(one + other - 2 * middle, size):
         return "their values are not affine in the parameters"
+    # 2. Inputs and noise.
     if not torch.equal(xs, xs_of_partner):
         return "their inputs depend on the function"
     noise = ys - one
     size = size + ys.abs().amax()
     if not _none(noise - (ys_of_partner - other), size):
         return "their noise depends on the function, or is not added to its values"
-    if not all(_exchangeable(a, b) for a, b in ((parameters, partner), (one, other))):
+    # 3. Symmetry; of noise, where there is any.
+    if not _exchangeable(parameters, partner) or not _exchangeable(one, other):
         return "their law is not symmetric about mean_parameters"
     if _none(noise, size):
         return None
     if not task.says_symmetric_noise:
         return UNSAID
-    return (
-        None
-        if _noise_is_symmetric(task)
-        else "the law of their noise is not symmetric about 0, as the class says"
-    )
+    if not _noise_is_symmetric(task):
+        return "the law of their noise is not symmetric about 0, as the class says"
+    return None
 
 
 def _noise_is_symmetric(task: Paired) -> bool:
@@ -121,13 +125,13 @@ def _noise_is_symmetric(task: Paired) -> bool:
     xs, ys = _points(task, parameters)
     values = task.targets(parameters, xs)
     noise = ys - values
-    noise = noise.where(noise.abs() > ROUNDING * (values.abs().amax() + ys.abs().amax()), 0.0)
-    along = noise[:, :, None, :] * (xs - xs.mean((0, 1)))[..., None]
-    return (
-        _exchangeable(noise, -noise)
-        and _exchangeable(noise, -noise, together=True)
-        and all(_exchangeable(a, -a, together=True) for a in along.unbind(2)[:WIDEST])
-    )
+    size = values.abs().amax() + ys.abs().amax()
+    noise = noise.where(noise.abs() > ROUNDING * size, 0.0)
+    if not _exchangeable(noise, -noise) or not _exchangeable(noise, -noise, together=True):
+        return False
+    centred = xs - xs.mean((0, 1))
+    along = noise[:, :, None, :] * centred[..., None]
+    return all(_exchangeable(part, -part, together=True) for part in along.unbind(2)[:WIDEST])
 
 
 UNSAID = (
@@ -139,9 +143,8 @@ UNSAID = (
 
 def _points(task: Paired, parameters: Tensor) -> tuple[Tensor, Tensor]:
     """The same draws, whatever the function."""
-    return checks.sampled(
-        task, parameters, task.n_points, stream(0, "tasks/paired points"), torch.float64
-    )
+    draws = stream(0, "tasks/paired points")
+    return checks.sampled(task, parameters, task.n_points, draws, torch.float64)
 
 
 def _none(difference: Tensor, size: Tensor) -> bool:
@@ -156,7 +159,8 @@ def _exchangeable(
 
     With `together` the numbers of a row count as one: what is rare in each may be seen in all.
     """
-    a, b = (t.flatten(1)[:, :WIDEST] for t in (a, b))
+    a = a.flatten(1)[:, :WIDEST]
+    b = b.flatten(1)[:, :WIDEST]
     if not a.numel():
         return True
     for f_a, f_b in _compared(a, b):
@@ -180,7 +184,9 @@ def _compared(
     """
     yield a, b
     both = torch.cat([a, b])
-    middle, spread = both.mean(0), both.std(0).clamp(min=torch.finfo(both.dtype).tiny)
+    middle = both.mean(0)
+    spread = both.std(0).clamp(min=torch.finfo(both.dtype).tiny)
+    a = (a - middle) / (0.1 * spread)
+    b = (b - middle) / (0.1 * spread)
     for height in HEIGHTS:
-        f_a, f_b = (((t - middle) / (0.1 * spread) - 10 * height).atan() for t in (a, b))
-        yield f_a, f_b
+        yield (a - 10 * height).atan(), (b - 10 * height).atan()

@@ -49,9 +49,8 @@ def register(cls: type[T]) -> type[T]:
             f"register takes a class, but got {cls!r}: write register({type(cls).__name__})"
         )
     name = cls.__name__
-    own = cls.__dict__.get(
-        "__dataclass_params__"
-    )  # its own: a subclass inherits the parent's fields, but not its init
+    # Its own: a subclass inherits the parent's fields, but not its init.
+    own = cls.__dict__.get("__dataclass_params__")
     if own is None or not own.frozen:
         raise InputError(
             f"{name} must be a frozen dataclass to be registered: put @dataclass(frozen=True, "
@@ -62,12 +61,15 @@ def register(cls: type[T]) -> type[T]:
             f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a "
             "sample"
         )
-    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
         raise InputError(f"{name} lacks what every task needs: {', '.join(missing)}")
+    # The name is free, or it is this class's own, from a cell that ran before.
     if name in BUNDLED:
         raise InputError(f"{name!r} is the name of a class of icl_interp: choose another one")
     known = KINDS.get(name, cls)
-    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+    same_place = known.__module__ == cls.__module__ and known.__qualname__ == cls.__qualname__
+    if not same_place:
         raise InputError(
             f"another class called {name!r} is registered already, "
             f"{known.__module__}.{known.__qualname__}: choose another name"
@@ -84,4 +86,8 @@ def find(kind: object) -> None:
 
 def tasks() -> list[str]:
     """Names of the tasks that are known now."""
-    return [name for name, cls in KINDS.items() if issubclass(cls, Task)]
+    names = []
+    for name, cls in KINDS.items():
+        if issubclass(cls, Task):
+            names.append(name)
+    return names

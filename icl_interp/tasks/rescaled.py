@@ -68,6 +68,7 @@ class Rescaled(Task):
             raise InputError("scale must not be 0: every value would be the same number")
         self._check_law("inputs")
         whole(self.n_points, "n_points", 2)
+        # The task inside has the same inputs and as many points.
         own = {"inputs": self.inputs, "n_points": self.n_points}
         if own != {name: getattr(self.task, name) for name in own}:
             object.__setattr__(self, "task", replace(self.task, **own))

@@ -9,6 +9,7 @@ projection), "Softmax Attention Learns Low-Dimensional Structure in Nonlinear Fu
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, get_args
 
@@ -90,6 +91,7 @@ class RidgeFunction(Task):
     directions: Rows | None = None
 
     def __post_init__(self) -> None:
+        # The law of inputs first: their number of coordinates follows from it.
         self._check_law("inputs")
         if not isinstance(self.inputs, VectorLaw):
             raise InputError(
@@ -99,12 +101,9 @@ class RidgeFunction(Task):
         super().__post_init__()
         if not isinstance(self.link, str) or self.link not in get_args(LinkName):
             raise unknown("link", self.link, get_args(LinkName))
-        for name, low in (
-            ("lipschitz", "above 0"),
-            ("noise_std", "from 0 up"),
-            ("intercept", None),
-        ):
-            self._check_number(name, low)
+        self._check_number("lipschitz", "above 0")
+        self._check_number("noise_std", "from 0 up")
+        self._check_number("intercept", None)
         if self.frequency is not None:
             self._check_number("frequency", "above 0")
             if self.link not in _COSINES:
@@ -118,17 +117,19 @@ class RidgeFunction(Task):
 
     def _check_number(self, name: str, low: str | None) -> None:
         value = getattr(self, name)
-        fits = covariance.are_numbers((value,)) and (
-            low is None or value > 0 or (value == 0 and low == "from 0 up")
-        )
+        fits = covariance.are_numbers((value,))
+        if fits and low == "above 0":
+            fits = value > 0
+        elif fits and low == "from 0 up":
+            fits = value >= 0
         if not fits:
-            raise InputError(
-                f"{name} must be a number{f' {low}' if low else ''}, but got {shown(value)}"
-            )
+            wanted = f"a number {low}" if low else "a number"
+            raise InputError(f"{name} must be {wanted}, but got {shown(value)}")
 
     def _check_sigma(self) -> None:
         if self.sigma is not None:
-            object.__setattr__(self, "sigma", covariance.checked("sigma", self.sigma, self.dim))
+            checked = covariance.checked("sigma", self.sigma, self.dim)
+            object.__setattr__(self, "sigma", checked)
         elif not isinstance(self.inputs, (Sphere, Ellipsoid)):
             raise InputError(
                 f"sigma must be given, because that of {shown(self.inputs)} is not known: "
@@ -146,17 +147,15 @@ class RidgeFunction(Task):
 
     def _check_directions(self) -> None:
         rows = self.directions
-        listed = (
-            isinstance(rows, (tuple, list))
-            and len(rows) == self.dim
-            and all(map(covariance.are_numbers, rows))
-        )
-        widths = {len(row) for row in rows} if listed and rows else set()
-        if len(widths) == 1 and max(widths) <= self.dim:
-            b = torch.tensor(rows, dtype=torch.float64)
-            if bool(((b.T @ b - torch.eye(b.shape[1])).abs() <= _ORTHONORMAL).all()):
-                object.__setattr__(self, "directions", tuple(map(tuple, b.tolist())))
-                return
+        if isinstance(rows, (tuple, list)) and len(rows) == self.dim:
+            numbers = all(map(covariance.are_numbers, rows))
+            widths = {len(row) for row in rows} if numbers else set()
+            if len(widths) == 1 and max(widths) <= self.dim:
+                b = torch.tensor(rows, dtype=torch.float64)
+                excess = b.T @ b - torch.eye(b.shape[1])
+                if bool((excess.abs() <= _ORTHONORMAL).all()):
+                    object.__setattr__(self, "directions", tuple(map(tuple, b.tolist())))
+                    return
         raise InputError(
             f"directions must be {self.dim} rows of k <= {self.dim} numbers, a matrix with "
             f"orthonormal columns such as random_directions({self.dim}, 1), but got "
@@ -172,17 +171,23 @@ class RidgeFunction(Task):
     @property
     def rank(self) -> int:
         """k, dimensions of the space of directions."""
-        return self.dim if self.directions is None else len(self.directions[0])
+        if self.directions is None:
+            return self.dim
+        return len(self.directions[0])
 
     @property
     def n_determining(self) -> int:
         """k points, one more for an affine function and two more for the ReLU-based class."""
-        return min(self.rank + {"affine": 1, "relu": 2}.get(self.link, 0), self.n_points - 1)
+        more = {"affine": 1, "relu": 2}
+        n = self.rank + more.get(self.link, 0)
+        return min(n, self.n_points - 1)
 
     @property
     def omega(self) -> float:
         """The frequency of a cosine."""
-        return self.lipschitz if self.frequency is None else self.frequency
+        if self.frequency is None:
+            return self.lipschitz
+        return self.frequency
 
     @property
     def basis(self) -> Float[Tensor, "dim rank"]:
@@ -214,17 +219,19 @@ class RidgeFunction(Task):
 
         These are l1, l2, b, or l, b, or the cosine and the sine of phi.
         """
-        q = Sphere(self.rank).sample((n_functions, self.rank), generator, dtype)
+        sphere = Sphere(self.rank)
+        q = sphere.sample((n_functions, self.rank), generator, dtype)
         if self.directions is not None:
             q = q @ self.basis.T.to(dtype)
         if self.link == "phased_cosine":
-            phase = 2 * math.pi * torch.rand(n_functions, generator=generator, dtype=dtype)
+            turns = torch.rand(n_functions, generator=generator, dtype=dtype)
+            phase = 2 * math.pi * turns
             coefficients = torch.stack([phase.cos(), phase.sin()], -1)
         else:
-            shape = (n_functions, _N_COEFFICIENTS.get(self.link, 0))
-            coefficients = self.lipschitz * (
-                2 * torch.rand(shape, generator=generator, dtype=dtype) - 1
-            )
+            n_coefficients = _N_COEFFICIENTS.get(self.link, 0)
+            shape = (n_functions, n_coefficients)
+            uniform = torch.rand(shape, generator=generator, dtype=dtype)
+            coefficients = self.lipschitz * (2 * uniform - 1)
         return torch.cat([q, coefficients], -1)
 
     def mean_parameters(
@@ -237,7 +244,8 @@ class RidgeFunction(Task):
         if self.link in ("cosine", "quadratic"):
             return None
         n_kept = 0 if self.link == "linear" else self.dim
-        return torch.cat([parameters[:, :n_kept], torch.zeros_like(parameters[:, n_kept:])], -1)
+        zeros = torch.zeros_like(parameters[:, n_kept:])
+        return torch.cat([parameters[:, :n_kept], zeros], -1)
 
     def closed_mean(
         self, xs: Float[Tensor, "batch point dim"]
@@ -249,28 +257,33 @@ class RidgeFunction(Task):
         """
         if self.link not in ("cosine", "quadratic"):
             return torch.full_like(xs[..., :1], self.intercept)
-        lengths = torch.linalg.vector_norm(self._relevant(xs), dim=-1, keepdim=True)
+        relevant = self._relevant(xs)
+        lengths = torch.linalg.vector_norm(relevant, dim=-1, keepdim=True)
         if self.link == "quadratic":
             return self.intercept + self.lipschitz / 2 * lengths.square() / self.rank
         from scipy.special import hyp0f1  # only here: it loads slowly
 
-        means = hyp0f1(self.rank / 2, -((self.omega * lengths.double().cpu().numpy()) ** 2) / 4)
-        return self.intercept + self.lipschitz / self.omega * torch.as_tensor(means).to(xs)
+        angles = self.omega * lengths.double().cpu().numpy()
+        cosines = hyp0f1(self.rank / 2, -(angles**2) / 4)
+        size = self.lipschitz / self.omega
+        return self.intercept + size * torch.as_tensor(cosines).to(xs)
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
         """g(<q, u>) + c, without noise."""
-        q, coefficients = parameters[:, : self.dim], parameters[:, self.dim :].unbind(-1)
+        q = parameters[:, : self.dim]
+        coefficients = parameters[:, self.dim :, None].unbind(1)
         # Whitened first, so that a q of length 1 meets a u of length 1 in float32.
-        z = (self._whitened(xs) @ q[:, :, None])[..., 0]
-        return self._linked(z, [c[:, None] for c in coefficients]) + self.intercept
+        products = self._whitened(xs) @ q[:, :, None]
+        z = products[..., 0]
+        return self._linked(z, coefficients) + self.intercept
 
     def _linked(
-        self, z: Float[Tensor, "batch point"], coefficients: list[Float[Tensor, "batch 1"]]
+        self, z: Float[Tensor, "batch point"], coefficients: Sequence[Float[Tensor, "batch 1"]]
     ) -> Float[Tensor, "batch point"]:
         """g(z)."""
-        size = self.lipschitz / self.omega
+        size = self.lipschitz / self.omega  # of a cosine
         match self.link:
             case "relu":
                 right, left, constant = coefficients
@@ -285,7 +298,8 @@ class RidgeFunction(Task):
             case "phased_cosine":
                 # Cosine and sine of the phase: so f is linear in them, and -f is as likely as f.
                 cosine, sine = coefficients
-                return size * (cosine * (self.omega * z).cos() - sine * (self.omega * z).sin())
+                angle = self.omega * z
+                return size * (cosine * angle.cos() - sine * angle.sin())
             case "quadratic":
                 return self.lipschitz / 2 * z.square()
 
@@ -304,7 +318,8 @@ class RidgeFunction(Task):
             first, second = torch.triu_indices(self.rank, self.rank)
             found = found[..., first] * found[..., second]
         if self.link == "affine" or self.intercept:
-            found = torch.cat([torch.ones_like(found[..., :1]), found], -1)
+            ones = torch.ones_like(found[..., :1])
+            found = torch.cat([ones, found], -1)
         return found
 
     def sample_points(
@@ -318,8 +333,9 @@ class RidgeFunction(Task):
         xs, ys = super().sample_points(parameters, n_points, generator, dtype)
         if self.noise_std:
             shape = (len(ys), n_points - 1, self.n_targets)
-            noise = self.noise_std * torch.randn(shape, generator=generator, dtype=dtype)
-            ys = torch.cat([ys[:, :-1] + noise, ys[:, -1:]], 1)
+            normal = torch.randn(shape, generator=generator, dtype=dtype)
+            labels = ys[:, :-1] + self.noise_std * normal
+            ys = torch.cat([labels, ys[:, -1:]], 1)
         return xs, ys
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
@@ -329,13 +345,20 @@ class RidgeFunction(Task):
 
         Sigma and the frequency stay what they were.
         """
+        # By default they follow from L and from the law of inputs, which change here.
+        frequency = self.frequency
+        if functions != 1 and self.link in _COSINES:
+            frequency = self.omega
+        sigma = self.sigma
+        if inputs != 1:
+            sigma = self._own_sigma
         return replace(
             self,
             lipschitz=self.lipschitz * functions,
             intercept=self.intercept * functions,
-            frequency=self.omega if functions != 1 and self.link in _COSINES else self.frequency,
+            frequency=frequency,
             inputs=self.inputs.scaled(inputs),
-            sigma=self._own_sigma if inputs != 1 else self.sigma,
+            sigma=sigma,
         )
 
     def _whitened(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point dim"]:
@@ -343,7 +366,8 @@ class RidgeFunction(Task):
 
     def _relevant(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point rank"]:
         """B^T u: all that a function can depend on."""
-        return xs @ (self.whitening @ self.basis).to(xs)
+        projection = self.whitening @ self.basis
+        return xs @ projection.to(xs)
 
 
 def random_directions(n_dims: int, rank: int, seed: int = 0) -> Rows:
@@ -370,19 +394,20 @@ def random_directions(n_dims: int, rank: int, seed: int = 0) -> Rows:
     whole(n_dims, "n_dims", 1)
     whole(rank, "rank", 1, n_dims)
     whole(seed, "seed", 0)
-    normal = torch.randn(
-        n_dims, rank, generator=stream(seed, "tasks/directions"), dtype=torch.float64
-    )
+    draws = stream(seed, "tasks/directions")
+    normal = torch.randn(n_dims, rank, generator=draws, dtype=torch.float64)
     factor = torch.linalg.qr(normal)
-    basis = (
-        factor.Q * factor.R.diagonal().sign()
-    )  # so that it does not depend on the signs that QR chose
-    return tuple(tuple(round(value, 12) for value in row) for row in basis.tolist())
+    # So it does not depend on the signs that QR chose.
+    signs = factor.R.diagonal().sign()
+    basis = factor.Q * signs
+    return covariance.rounded(basis)
 
 
 def _matrix(sigma: Vector | Rows) -> Float[Tensor, "dim dim"]:
     matrix = torch.tensor(sigma, dtype=torch.float64)
-    return torch.diag(matrix) if matrix.ndim == 1 else matrix
+    if matrix.ndim == 1:
+        return torch.diag(matrix)
+    return matrix
 
 
 KINDS: dict[str, type] = {RidgeFunction.__name__: RidgeFunction}

@@ -111,16 +111,15 @@ class Ellipsoid:
                 "sigma must be positive numbers, or rows of a symmetric positive definite matrix, "
                 f"but got {shown(self.sigma, 200)}"
             )
-        object.__setattr__(self, "sigma", covariance.checked("sigma", self.sigma, len(self.sigma)))
+        checked = covariance.checked("sigma", self.sigma, len(self.sigma))
+        object.__setattr__(self, "sigma", checked)
 
     def sample(
         self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "..."]:
         """Independent vectors; the last number of the shape is `dim`."""
-        directions, root = (
-            _directions(shape, self.dim, generator, dtype),
-            covariance.root(self.sigma, dtype),
-        )
+        directions = _directions(shape, self.dim, generator, dtype)
+        root = covariance.root(self.sigma, dtype)
         return directions * root if root.ndim == 1 else directions @ root
 
     def scaled(self, factor: float) -> "Ellipsoid":
@@ -158,15 +157,13 @@ class Ellipsoid:
     @property
     def on_first_axis(self) -> float:
         """1 / sqrt((Sigma^-1)_11): x lies on the ellipsoid where x^T Sigma^-1 x = 1."""
-        if self._matrix.ndim == 1:
-            return math.sqrt(float(self._matrix[0]))
-        root, first = (
-            torch.linalg.cholesky(self._matrix),
-            torch.eye(self.dim, 1, dtype=torch.float64),
-        )
-        return 1 / float(
-            torch.linalg.vector_norm(torch.linalg.solve_triangular(root, first, upper=False))
-        )
+        matrix = self._matrix
+        if matrix.ndim == 1:
+            return math.sqrt(float(matrix[0]))
+        root = torch.linalg.cholesky(matrix)
+        first = torch.eye(self.dim, 1, dtype=torch.float64)
+        whitened = torch.linalg.solve_triangular(root, first, upper=False)
+        return 1 / float(torch.linalg.vector_norm(whitened))
 
     @property
     def _matrix(self) -> Tensor:
@@ -211,7 +208,8 @@ def rays(inputs: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
     size = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
     if inputs.shape[1] == 1:
         return first
-    return torch.where(size > 0, inputs / torch.where(size > 0, size, 1.0), first)
+    divisor = torch.where(size > 0, size, 1.0)
+    return torch.where(size > 0, inputs / divisor, first)
 
 
 def _directions(

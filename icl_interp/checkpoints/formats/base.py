@@ -68,13 +68,21 @@ def lacking(where: object, names: Iterable[str]) -> InputError:
     It says how to give them in Python and, in brackets, on the command line.
     """
     names = list(names)
-    whats = " and ".join(_HOW[name][0] for name in names)
-    return InputError(f"{where} does not tell {whats}: give {' and '.join(how_to_give(names))}")
+    whats = []
+    for name in names:
+        what, _ = _HOW[name]
+        whats.append(what)
+    hows = " and ".join(how_to_give(names))
+    return InputError(f"{where} does not tell {' and '.join(whats)}: give {hows}")
 
 
 def how_to_give(names: Iterable[str]) -> list[str]:
     """How each of these is given, in Python and (in brackets) in the shell."""
-    return [_HOW[name][1] for name in names]
+    hows = []
+    for name in names:
+        _, how = _HOW[name]
+        hows.append(how)
+    return hows
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,9 @@ class Given:
         # A package that brings studies may bring the encoding.
         config.find_encoding(encoding)
         encoding = None if encoding is None else tokens.named(encoding)
-        words = {**(settings or {}), **({} if n_heads is None else {"n_heads": n_heads})}
+        words = dict(settings or {})
+        if n_heads is not None:
+            words["n_heads"] = n_heads
         known = [f.name for f in fields(HookedTransformerConfig)]
         for name in words:
             if name not in known:
@@ -154,13 +164,20 @@ class Given:
                 file.
         """
         self.check(told, where)
-        words = {**(usual or {}), **told, **self.settings}
+        usual = usual or {}
+        words = {**usual, **told, **self.settings}
         missing = [name for name in needed if name not in words]
-        if missing := missing + [name for name in asks if getattr(self, name) is None]:
+        for name in asks:
+            if getattr(self, name) is None:
+                missing.append(name)
+        if missing:
             raise lacking(where, missing)
-        taken = [name for name in usual or {} if name not in told and name not in self.settings]
-        assumed = tuple(_assumption(name, words[name]) for name in taken)
-        return build(HookedTransformerConfig, words, f"the settings of {where}"), assumed
+        assumed = []
+        for name in usual:
+            if name not in told and name not in self.settings:
+                assumed.append(_assumption(name, words[name]))
+        cfg = build(HookedTransformerConfig, words, f"the settings of {where}")
+        return cfg, tuple(assumed)
 
 
 def _assumption(name: str, value: Any) -> Assumption:

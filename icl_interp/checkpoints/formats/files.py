@@ -1,6 +1,7 @@
 """Files of other programs: their content decides how they are read, and cannot run any code."""
 
 import functools
+import itertools
 import pickle
 import re
 import warnings
@@ -28,11 +29,8 @@ STATE, CONFIG = "state.pt", "config.yaml"
 # more.
 SHARED = 4
 _MOST = 1000  # files of a folder that are looked at
-_WRAPPERS = (
-    "model_state_dict",
-    "state_dict",
-    "model",
-)  # keys under which training scripts keep a state dict
+# Keys under which training scripts keep a state dict.
+_WRAPPERS = ("model_state_dict", "state_dict", "model")
 _STEPS = ("train_step", "step", "global_step")
 _DTYPES = ("b1", "i4", "i8", "f4", "f8")  # of numbers of numpy that stand beside tensors
 
@@ -49,11 +47,10 @@ def _dtype(code: str, *_: bool) -> np.dtype[Any]:
 
 # Training scripts keep numbers of numpy beside the tensors. What makes one of its bytes runs no
 # code; it has one name in files of numpy 1 and another in those of numpy 2.
+_SCALAR = np.float64(0).__reduce__()[0]
 _NUMBERS = [
-    *(
-        (np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar")
-        for core in ("core", "_core")
-    ),
+    (_SCALAR, "numpy.core.multiarray.scalar"),
+    (_SCALAR, "numpy._core.multiarray.scalar"),
     (_dtype, "numpy.dtype"),
     *(type(np.dtype(code)) for code in _DTYPES),
 ]
@@ -74,7 +71,11 @@ def kind(path: Path) -> str | None:
     # another kind.
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
         return "safetensors"
-    return "zip" if head[:2] == b"PK" else "pickle" if head[:1] == b"\x80" else None
+    if head[:2] == b"PK":
+        return "zip"
+    if head[:1] == b"\x80":
+        return "pickle"
+    return None
 
 
 def holding_weights(path: Path) -> list[Path]:
@@ -84,25 +85,27 @@ def holding_weights(path: Path) -> list[Path]:
     config.yaml stands for the folder too.
     """
     try:
-        path = path.parent if path.name == CONFIG and path.is_file() else path
+        if path.name == CONFIG and path.is_file():
+            path = path.parent
         if not path.is_dir():
             return [path] if path.is_file() else []
         if (path / STATE).is_file():
             return [path / STATE]
     except OSError:
         return []
-    return [file for file in _binary(path) if shapes(file)]
+    return list(filter(shapes, _binary(path)))
 
 
 def _binary(folder: Path) -> Iterator[Path]:
     """The files of a folder that begin as files of weights do."""
     try:
-        files = sorted(
-            item for item, _ in zip(folder.iterdir(), range(_MOST), strict=False) if item.is_file()
-        )
+        items = itertools.islice(folder.iterdir(), _MOST)
+        files = sorted(item for item in items if item.is_file())
     except OSError:
         return
-    yield from (file for file in files if kind(file))
+    for file in files:
+        if kind(file):
+            yield file
 
 
 def why_unread(folder: Path) -> InputError | None:
@@ -119,11 +122,10 @@ def why_unread(folder: Path) -> InputError | None:
 def _is_other_zip(file: Path) -> bool:
     """Whether a file is a whole zip file that torch.save did not write, such as one of numpy."""
     try:
-        return not any(
-            member.filename.endswith(f"/{pickles.PICKLE}") for member in pickles.members(file)
-        )
+        members = pickles.members(file)
     except (OSError, ValueError, zipfile.BadZipFile):
         return False
+    return not any(member.filename.endswith(f"/{pickles.PICKLE}") for member in members)
 
 
 def shapes(source: Source) -> Mapping[str, Shape]:
@@ -146,14 +148,18 @@ def shapes(source: Source) -> Mapping[str, Shape]:
 @functools.lru_cache(maxsize=8)
 def _shapes(file: Path, changed: int, size: int) -> Mapping[str, Shape]:
     """Kept, because every format asks."""
+    if kind(file) != "safetensors":
+        return _names(file)
     try:
-        if kind(file) == "safetensors":
-            found = weights.header(file)
-            names = {short: found[name].shape for name, short in state.plain_names(found).items()}
-            return {name: shape for name, shape in names.items() if not state.is_mask(name, shape)}
+        found = weights.header(file)
     except InputError:
         return {}
-    return _names(file)
+    kept = {}
+    for name, short in state.plain_names(found).items():
+        shape = found[name].shape
+        if not state.is_mask(short, shape):
+            kept[short] = shape
+    return kept
 
 
 def _names(source: Source) -> Mapping[str, Shape]:
@@ -174,6 +180,7 @@ def read(source: Source) -> State:
     """
     if isinstance(source, nn.Module):
         return state.cleaned(source.state_dict(), "the model")
+    # The one file of weights.
     files = holding_weights(source)
     if not files:
         check_file(source, LARGEST_WEIGHTS)  # says what it is, if it is no folder
@@ -183,6 +190,8 @@ def read(source: Source) -> State:
     file = files[0]
     if kind(file) == "safetensors":
         return state.cleaned(weights.read(file), file, _step_in(file.name))
+
+    # A pickle: its tensors, and the step where it holds one.
     data = _unpickled(file)
     tensors = _state_dict(data)
     if not tensors:
@@ -190,8 +199,11 @@ def read(source: Source) -> State:
     for name, tensor in tensors.items():
         _check(name, tensor, file)
     _check_bytes(tensors, file)
-    steps = [step for key in _STEPS if (step := _whole(data.get(key))) is not None]
-    return state.cleaned(tensors, file, steps[0] if steps else _step_in(file.name))
+    for key in _STEPS:
+        step = _whole(data.get(key))
+        if step is not None:
+            return state.cleaned(tensors, file, step)
+    return state.cleaned(tensors, file, _step_in(file.name))
 
 
 def words(source: Path) -> dict[str, Any]:
@@ -216,11 +228,9 @@ def _whole(value: Any) -> int | None:
     """A whole number from 0 up, which may be one of numpy or a tensor; None for anything else."""
     if isinstance(value, Tensor) and value.numel() == 1 and value.device.type == "cpu":
         value = value.item()
-    return (
-        int(value)
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0
-        else None
-    )
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        return None
+    return int(value)
 
 
 def _step_in(name: str) -> int | None:
@@ -272,17 +282,14 @@ def _refused(file: Path, reason: str) -> InputError:
 def _no_state_dict(file: Path, data: Any) -> InputError:
     """What stands in the way of a state dict, by name."""
     known = data if isinstance(data, Mapping) else {}
-    if parts := _parts(known):
-        names = state.listed(str(key) for key in parts)
+    parts = _parts(known)
+    if parts:
+        names = state.listed(map(str, parts))
         return InputError(
             f"{file} holds several state dicts, called {names}: save the one that you want in a "
             "file of its own"
         )
-    odd = [
-        key
-        for key, value in known.items()
-        if not (isinstance(key, str) and key and isinstance(value, Tensor))
-    ]
+    odd = [key for key, value in known.items() if not _is_named(key, value)]
     if 0 < len(odd) < len(known):
         names = state.listed(f"{shown(key)}: {shown(known[key])}" for key in odd)
         return InputError(
@@ -293,11 +300,11 @@ def _no_state_dict(file: Path, data: Any) -> InputError:
 
 
 def _parts(data: Mapping[Any, Any]) -> dict[Any, Mapping[str, Tensor]]:
-    return {
-        key: value
-        for key, value in data.items()
-        if isinstance(value, Mapping) and _is_state_dict(value)
-    }
+    parts = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and _is_state_dict(value):
+            parts[key] = value
+    return parts
 
 
 def _state_dict(data: Any) -> dict[str, Tensor]:
@@ -314,18 +321,18 @@ def _state_dict(data: Any) -> dict[str, Tensor]:
 
 
 def _is_state_dict(data: Mapping[Any, Any]) -> bool:
-    return bool(data) and all(
-        isinstance(k, str) and k and isinstance(v, Tensor) for k, v in data.items()
-    )
+    return bool(data) and all(itertools.starmap(_is_named, data.items()))
+
+
+def _is_named(key: Any, value: Any) -> bool:
+    """Whether it is a tensor by name."""
+    return isinstance(key, str) and bool(key) and isinstance(value, Tensor)
 
 
 def _check(name: str, tensor: Tensor, file: Path) -> None:
     """Refuse a tensor that is larger than its data in the file, or that has no plain storage."""
     weights.check_plain(name, tensor, file)
-    if (
-        tensor.device.type != "cpu"
-        or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
-    ):
+    if tensor.device.type != "cpu" or _n_bytes(tensor) > tensor.untyped_storage().nbytes():
         raise InputError(
             f"{file}: {shown(name)} is no plain tensor with all of its numbers in the file"
         )
@@ -333,15 +340,17 @@ def _check(name: str, tensor: Tensor, file: Path) -> None:
 
 def _check_bytes(tensors: Mapping[str, Tensor], file: Path) -> None:
     """Refuse tensors that are not in the file, or that are the same numbers many times over."""
-    size, total = (
-        file.stat().st_size,
-        sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
-    )
+    size = file.stat().st_size
+    total = sum(map(_n_bytes, tensors.values()))
     if total > SHARED * size:
         raise InputError(
             f"{file} has {size:,} bytes, but its tensors have {total:,}, because they share "
             "memory: save copies of them, made with tensor.clone()"
         )
+
+
+def _n_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def config(source: Path) -> Stored | None:
@@ -350,5 +359,6 @@ def config(source: Path) -> Stored | None:
     Raises:
         InputError: it cannot be read, is no YAML, or is no mapping.
     """
-    file = (source if source.is_dir() else source.parent) / CONFIG
+    folder = source if source.is_dir() else source.parent
+    file = folder / CONFIG
     return whole_config(file) if file.is_file() else None

@@ -116,13 +116,17 @@ def read(source: Source, given: Given) -> Parts:
     if not has_positions:
         del tensors["pos_embed.W_pos"]
     model = state.build(cfg, tensors, source)
-    notes += [note for note in (masked.check(model, found.masks, source),) if note]
+    masking = masked.check(model, found.masks, source)
+    if masking:
+        notes.append(masking)
     # The task, and how far the table of positions was trained.
     of_run = Read(given.task) if given.task else _task(config, found.step, source)
     encoding = given.encoding or Interleaved()
     n_tokens = encoding.n_tokens(of_run.task.n_points)
-    if has_positions and (note := positions.note(body["wpe.weight"], n_tokens)):
-        notes.append(note)
+    if has_positions:
+        untrained = positions.note(body["wpe.weight"], n_tokens)
+        if untrained:
+            notes.append(untrained)
     return Parts(
         model,
         of_run.task,
@@ -135,13 +139,17 @@ def read(source: Source, given: Given) -> Parts:
 
 def _without_dead(found: State) -> tuple[State, list[str]]:
     """The state dict without weights that predictions never use, and a note that names them."""
-    dead = [name for name in found.tensors if name.startswith(DEAD)]
+    dead = []
+    kept = {}
+    for name, tensor in found.tensors.items():
+        if name.startswith(DEAD):
+            dead.append(name)
+        else:
+            kept[name] = tensor
     if not dead:
         return found, []
-    kept = {name: tensor for name, tensor in found.tensors.items() if name not in dead}
-    return found._replace(tensors=kept), [
-        f"{', '.join(dead)} were left out: no prediction uses them."
-    ]
+    note = f"{', '.join(dead)} were left out: no prediction uses them."
+    return found._replace(tensors=kept), [note]
 
 
 def _said(config: Stored | None) -> tuple[str, ...]:
@@ -153,7 +161,9 @@ def _said(config: Stored | None) -> tuple[str, ...]:
 def _n_dims(config: Stored | None, told: Mapping[str, Any]) -> int:
     """Coordinates of an input, as far as the config tells; else those of the read-in."""
     stored = None if config is None else config["model"].get("n_dims")
-    return told["d_in"] if stored is None else whole(stored.value, stored.where, 1)
+    if stored is None:
+        return told["d_in"]
+    return whole(stored.value, stored.where, 1)
 
 
 def _check_layout(
@@ -258,19 +268,19 @@ def _split(
     """
     body, around, _ = gpt2.body_of(found, where)
     told = gpt2.sizes(body)
-    inputs, outputs = (
-        _size(around, name, axis)
-        for name, axis in (("_read_in.weight", 1), ("_read_out.weight", 0))
-    )
-    wanted = {BODY + name: shape for name, shape in gpt2.shapes_of(told).items()} | {
-        "_read_in.weight": (told["d_model"], inputs),
-        "_read_in.bias": (told["d_model"],),
-        "_read_out.weight": (outputs, told["d_model"]),
-        "_read_out.bias": (outputs,),
-    }
-    state.check_names(
-        {**around, **{BODY + name: t for name, t in body.items()}}, wanted, where, f"a {NAME}"
-    )
+    # All tensors that there should be, by the names in the file.
+    inputs = _size(around, "_read_in.weight", 1)
+    outputs = _size(around, "_read_out.weight", 0)
+    width = told["d_model"]
+    wanted = {BODY + name: shape for name, shape in gpt2.shapes_of(told).items()}
+    wanted["_read_in.weight"] = (width, inputs)
+    wanted["_read_in.bias"] = (width,)
+    wanted["_read_out.weight"] = (outputs, width)
+    wanted["_read_out.bias"] = (outputs,)
+    named = dict(around)
+    for name, tensor in body.items():
+        named[BODY + name] = tensor
+    state.check_names(named, wanted, where, f"a {NAME}")
     ends = {name.removeprefix("_read_"): tensor for name, tensor in around.items()}
     told |= {**gpt2.COMMON, **gpt2.USUAL, **gpt2.OF_CLASS, "d_in": inputs, "d_out": outputs}
     return body, ends, told
@@ -293,20 +303,25 @@ def _sizes(model: Stored, told: dict[str, Any], given: Given) -> dict[str, Any]:
     if given.encoding is None or isinstance(given.encoding, Interleaved):
         names |= {"n_dims": told["d_in"], "n_positions": told["n_ctx"] // 2}
     for name, size in names.items():
-        if (stored := model.get(name)) is not None and stored.value != size:
+        stored = model.get(name)
+        if stored is not None and stored.value != size:
             raise InputError(
                 f"{stored.where} is {stored.value!r}, but the weights beside it have {size}: is it "
                 "the config of another run?"
             )
+    # What weights do not tell, as far as this fork's config has it.
     found: dict[str, Any] = {}
-    if (act_fn := model.get("activation_function")) is not None:
+    act_fn = model.get("activation_function")
+    if act_fn is not None:
         word = act_fn.one_of(ACTIVATIONS)
         found["act_fn"] = gpt2.ACTIVATIONS.get(word, word)
-    if (encoded := model.get("pos_encode")) is not None:
+    encoded = model.get("pos_encode")
+    if encoded is not None:
         if not isinstance(encoded.value, bool):
             raise encoded.refused("true or false")
         found["positional_embedding_type"] = "standard" if encoded.value else "none"
-    if (heads := model.get("n_head")) is not None:
+    heads = model.get("n_head")
+    if heads is not None:
         found["n_heads"] = whole(heads.value, heads.where, 1)
         if told["d_model"] % found["n_heads"]:
             raise InputError(

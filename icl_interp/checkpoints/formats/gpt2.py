@@ -24,7 +24,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import Shape
 from icl_interp.provenance import LARGEST_FACTS, read_json
 
-ATTENTION, WORDS = "h.0.attn.c_attn.weight", "wte.weight"
+ATTENTION = "h.0.attn.c_attn.weight"
+WORDS = "wte.weight"
 # What GPT2Config takes where nothing is said; the rest of the arithmetic every GPT2Model has in
 # common.
 USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
@@ -38,9 +39,8 @@ COMMON: dict[str, Any] = {
     for f in fields(HookedTransformerConfig)
     if f.name not in (*USUAL, *OF_CLASS, *_SIZES)
 }
-ACTIVATIONS = {
-    "gelu_pytorch_tanh": "gelu_new"
-}  # by the name that GPT2Config has for it, where ours is another
+# By the name that GPT2Config has for it, where ours is another.
+ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new"}
 NAME = "GPT2Model between a read-in and a read-out"
 
 
@@ -58,53 +58,58 @@ def read(source: Source, given: Given) -> Parts:
     """
     found = files.read(source)
     where = source if isinstance(source, Path) else "the model"
+
+    # What the config says, within the model or beside the file.
+    told = dict(OF_CLASS)
     asks: tuple[str, ...] = ()
     if isinstance(source, nn.Module):
         config = vars(_config_within(source))
-        told = dict(OF_CLASS)
     else:
         config = _config_beside(source)
         asks = ("task", "encoding")
-        told = OF_CLASS | direction(found, where)
+        told |= direction(found, where)
     told |= _told(config, where)
+
+    # What names and shapes tell.
     body, around, prefix = body_of(found, where)
-    told |= COMMON | sizes(body)
+    told |= COMMON
+    told |= sizes(body)
     _check_sizes(config, told, where)
     ends = linear_ends(around, told["d_model"], where, "a GPT2Model")
+    named = {prefix + name: tensor for name, tensor in body.items()}
     wanted = {prefix + name: shape for name, shape in shapes_of(told).items()}
-    state.check_names(
-        {prefix + name: tensor for name, tensor in body.items()}, wanted, where, f"a {NAME}"
-    )
-    told |= {"d_in": ends["in.weight"].shape[1], "d_out": ends["out.weight"].shape[0]}
-    told |= state.head_width(
-        told["d_model"], told.get("n_heads", given.settings.get("n_heads")), where
-    )
+    state.check_names(named, wanted, where, f"a {NAME}")
+    told["d_in"] = ends["in.weight"].shape[1]
+    told["d_out"] = ends["out.weight"].shape[0]
+    n_heads = told.get("n_heads", given.settings.get("n_heads"))
+    told |= state.head_width(told["d_model"], n_heads, where)
     cfg, taken = given.complete(told, where, needed=("n_heads",), usual=USUAL, asks=asks)
-    tensors = ours(body, ends, cfg.n_heads)
-    notes = []
-    if given.task and given.encoding:
-        n_tokens = given.encoding.n_tokens(given.task.n_points)
-        notes.append(positions.note(body["wpe.weight"], n_tokens))
-    model = state.build(cfg, tensors, where)
+
+    # The weights, compared with the model in memory or with the masks in the file.
+    model = state.build(cfg, ours(body, ends, cfg.n_heads), where)
     encoding = None
+    notes = []
     if isinstance(source, nn.Module):
-        encoding = modules.compare(model, source, dim=given.task.dim if given.task else None)
-        notes = []  # what is in memory need not be trained
+        # What is in memory need not be trained: there are no notes on positions.
+        dim = given.task.dim if given.task else None
+        encoding = modules.compare(model, source, dim=dim)
     else:
+        if given.task and given.encoding:
+            n_tokens = given.encoding.n_tokens(given.task.n_points)
+            notes.append(positions.note(body["wpe.weight"], n_tokens))
         notes.append(masked.check(model, found.masks, where))
+    told_notes = tuple(filter(None, notes))
     return Parts(
-        model,
-        encoding=encoding,
-        step=found.step or 0,
-        assumptions=taken,
-        notes=tuple(note for note in notes if note),
+        model, encoding=encoding, step=found.step or 0, assumptions=taken, notes=told_notes
     )
 
 
 def _config_within(model: nn.Module) -> Any:
     """The config of the GPT2Model in a model."""
-    parts = ("h", "wpe", "ln_f", "config")
-    bodies = [module for module in model.modules() if all(hasattr(module, part) for part in parts)]
+    bodies = []
+    for module in model.modules():
+        if all(hasattr(module, part) for part in ("h", "wpe", "ln_f", "config")):
+            bodies.append(module)
     if len(bodies) != 1:
         raise InputError(
             f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is "
@@ -115,12 +120,17 @@ def _config_within(model: nn.Module) -> Any:
 
 def _config_beside(source: Path) -> Mapping[str, Any]:
     """Hugging Face's config.json of a GPT-2 in the folder of a file; empty where there is none."""
-    file = (source if source.is_dir() else source.parent) / "config.json"
+    folder = source if source.is_dir() else source.parent
+    file = folder / "config.json"
+    if not file.is_file():
+        return {}
     try:
-        data = read_json(file, LARGEST_FACTS) if file.is_file() else {}
+        data = read_json(file, LARGEST_FACTS)
     except InputError:  # no JSON: it belongs to somebody else
         return {}
-    return data if isinstance(data, dict) and data.get("model_type") == "gpt2" else {}
+    if isinstance(data, dict) and data.get("model_type") == "gpt2":
+        return data
+    return {}
 
 
 def _told(config: Mapping[str, Any], where: object) -> dict[str, Any]:
@@ -143,7 +153,8 @@ def _told(config: Mapping[str, Any], where: object) -> dict[str, Any]:
     }
     told = {ours: config[theirs] for ours, theirs in words.items() if theirs in config}
     if "act_fn" in told:
-        told["act_fn"] = ACTIVATIONS.get(told["act_fn"], told["act_fn"])
+        activation = told["act_fn"]
+        told["act_fn"] = ACTIVATIONS.get(activation, activation)
     return told
 
 
@@ -160,7 +171,9 @@ def _check_sizes(config: Mapping[str, Any], told: Mapping[str, Any], where: obje
 def direction(found: State, where: object) -> dict[str, Any]:
     """What mask buffers say of `attention_dir`; empty where there are none."""
     way = state.direction(found.masks, where)
-    return {} if way is None else {"attention_dir": way}
+    if way is None:
+        return {}
+    return {"attention_dir": way}
 
 
 def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, Tensor], str]:
@@ -171,29 +184,25 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
     Raises:
         InputError: no first block.
     """
-    first = next(
-        (
-            name
-            for name, tensor in found.tensors.items()
-            if name.endswith(ATTENTION) and tensor.ndim
-        ),
-        None,
-    )
-    if first is None:
+    prefixes = []
+    for name, tensor in found.tensors.items():
+        if name.endswith(ATTENTION) and tensor.ndim:
+            prefixes.append(name.removesuffix(ATTENTION))
+    if not prefixes:
         raise InputError(f"{where} looks like a {NAME}, but it lacks {ATTENTION}")
-    prefix = first.removesuffix(ATTENTION)
-    own = re.compile(re.escape(prefix) + (r".*" if prefix else r"(h\.\d+|wte|wpe|ln_f)\..*"))
-    body = {
-        name.removeprefix(prefix): tensor
-        for name, tensor in found.tensors.items()
-        if own.fullmatch(name)
-    }
+    prefix = prefixes[0]
+    # Without a prefix only names tell what belongs to the body.
+    names = r".*" if prefix else r"(h\.\d+|wte|wpe|ln_f)\..*"
+    own = re.compile(re.escape(prefix) + names)
+    body = {}
+    around = {}
+    for name, tensor in found.tensors.items():
+        if own.fullmatch(name):
+            body[name.removeprefix(prefix)] = tensor
+        else:
+            around[name] = tensor
     body.pop(WORDS, None)
-    return (
-        body,
-        {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)},
-        prefix,
-    )
+    return body, around, prefix
 
 
 def linear_ends(
@@ -236,12 +245,15 @@ def _order(around: Mapping[str, Tensor], layers: list[str], width: int) -> tuple
     """The layer that reads, and the one that writes; None where that cannot be told."""
     orders: list[tuple[str, str]] = []
     for first, second in permutations(layers, 2):
-        read, written = _shape(around, first), _shape(around, second)
+        read = _shape(around, first)
+        written = _shape(around, second)
         if len(read) == len(written) == 2 and read[0] == width == written[1]:
             orders.append((first, second))
     if len(orders) == 2:  # a model as wide as its tokens: names tell
         orders = [order for order in orders if _named_so(*order)]
-    return orders[0] if len(orders) == 1 else None
+    if len(orders) != 1:
+        return None
+    return orders[0]
 
 
 def _biases_fit(ends: Mapping[str, Tensor]) -> bool:
@@ -259,11 +271,14 @@ def _named_so(first: str, second: str) -> bool:
 
 def _shape(tensors: Mapping[str, Tensor], layer: str) -> Shape:
     weight = tensors.get(f"{layer}.weight")
-    return () if weight is None else tuple(weight.shape)
+    if weight is None:
+        return ()
+    return tuple(weight.shape)
 
 
 def _says(layer: str, *words: str) -> bool:
-    return bool(set(re.split(r"[._]", layer.lower())) & set(words))
+    parts = re.split(r"[._]", layer.lower())
+    return not set(parts).isdisjoint(words)
 
 
 def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -271,27 +286,36 @@ def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
 
     They are what they seem once the names are checked.
     """
-    gain, positions, hidden = (
-        body.get(name) for name in ("ln_f.weight", "wpe.weight", "h.0.mlp.c_fc.weight")
-    )
-    width = (body[ATTENTION] if gain is None or gain.ndim != 1 else gain).shape[0]
-    return {
-        "n_layers": state.n_blocks(body, "h."),
-        "d_model": width,
-        "d_mlp": hidden.shape[1] if hidden is not None and hidden.ndim == 2 else 4 * width,
-        "n_ctx": positions.shape[0] if positions is not None and positions.ndim == 2 else 1,
-    }
+    width = body[ATTENTION].shape[0]
+    gain = body.get("ln_f.weight")
+    if gain is not None and gain.ndim == 1:
+        width = gain.shape[0]
+    # Where a matrix is missing, usual sizes stand in until the names are checked.
+    d_mlp = 4 * width
+    hidden = body.get("h.0.mlp.c_fc.weight")
+    if hidden is not None and hidden.ndim == 2:
+        d_mlp = hidden.shape[1]
+    n_ctx = 1
+    table = body.get("wpe.weight")
+    if table is not None and table.ndim == 2:
+        n_ctx = table.shape[0]
+    n_layers = state.n_blocks(body, "h.")
+    return {"n_layers": n_layers, "d_model": width, "d_mlp": d_mlp, "n_ctx": n_ctx}
 
 
 def shapes_of(told: Mapping[str, Any]) -> dict[str, Shape]:
     """Every tensor of a GPT2Model of these sizes, but for the table of words."""
-    e, d_mlp = told["d_model"], told["d_mlp"]
+    e = told["d_model"]
+    d_mlp = told["d_mlp"]
     shapes: dict[str, Shape] = {"wpe.weight": (told["n_ctx"], e), **_norm("ln_f", e)}
     for i in range(told["n_layers"]):
-        here = f"h.{i}."
-        shapes |= _norm(f"{here}ln_1", e) | _norm(f"{here}ln_2", e)
-        shapes |= _product(f"{here}attn.c_attn", e, 3 * e) | _product(f"{here}attn.c_proj", e, e)
-        shapes |= _product(f"{here}mlp.c_fc", e, d_mlp) | _product(f"{here}mlp.c_proj", d_mlp, e)
+        block = f"h.{i}"
+        shapes |= _norm(f"{block}.ln_1", e)
+        shapes |= _norm(f"{block}.ln_2", e)
+        shapes |= _product(f"{block}.attn.c_attn", e, 3 * e)
+        shapes |= _product(f"{block}.attn.c_proj", e, e)
+        shapes |= _product(f"{block}.mlp.c_fc", e, d_mlp)
+        shapes |= _product(f"{block}.mlp.c_proj", d_mlp, e)
     return shapes
 
 
@@ -305,20 +329,22 @@ def _product(name: str, before: int, after: int) -> dict[str, Shape]:
 
 def ours(body: Mapping[str, Tensor], ends: Mapping[str, Tensor], n_heads: int) -> dict[str, Tensor]:
     """The same weights under our names and in our shapes."""
-    e = body["ln_f.weight"].shape[0]
+    read_in = ends["in.weight"]
+    read_out = ends["out.weight"]
+    no_b_E = read_in.new_zeros(body["ln_f.weight"].shape[0])
+    no_b_U = read_out.new_zeros(read_out.shape[0])
     found = {
-        "embed.W_E": ends["in.weight"].T,
-        "embed.b_E": ends.get("in.bias", ends["in.weight"].new_zeros(e)),
+        "embed.W_E": read_in.T,
+        "embed.b_E": ends.get("in.bias", no_b_E),
         "pos_embed.W_pos": body["wpe.weight"],
         "ln_final.w": body["ln_f.weight"],
         "ln_final.b": body["ln_f.bias"],
-        "unembed.W_U": ends["out.weight"].T,
-        "unembed.b_U": ends.get(
-            "out.bias", ends["out.weight"].new_zeros(ends["out.weight"].shape[0])
-        ),
+        "unembed.W_U": read_out.T,
+        "unembed.b_U": ends.get("out.bias", no_b_U),
     }
     for i in range(state.n_blocks(body, "h.")):
-        theirs, here = f"h.{i}.", f"blocks.{i}."
+        theirs = f"h.{i}."
+        here = f"blocks.{i}."
         found |= _heads(body, f"{theirs}attn.", f"{here}attn.", n_heads)
         found |= _renamed(body, theirs, here, _NORMS | _MLP)
     return found
@@ -346,13 +372,14 @@ def _renamed(
 
 def _heads(body: Mapping[str, Tensor], theirs: str, here: str, n_heads: int) -> dict[str, Tensor]:
     """Attention: the columns of Q, K and V, cut into heads."""
-    columns = body[f"{theirs}c_attn.weight"].chunk(3, 1), body[f"{theirs}c_attn.bias"].chunk(3)
-    found = {
-        f"{here}W_O": body[f"{theirs}c_proj.weight"].unflatten(0, (n_heads, -1)),
-        f"{here}b_O": body[f"{theirs}c_proj.bias"],
-    }
-    for letter, weight, bias in zip("QKV", *columns, strict=True):
-        found[f"{here}W_{letter}"] = weight.unflatten(1, (n_heads, -1)).transpose(0, 1)
+    output = body[f"{theirs}c_proj.weight"]
+    found = {f"{here}W_O": output.unflatten(0, (n_heads, -1))}
+    found[f"{here}b_O"] = body[f"{theirs}c_proj.bias"]
+    weights = body[f"{theirs}c_attn.weight"].chunk(3, 1)
+    biases = body[f"{theirs}c_attn.bias"].chunk(3)
+    for letter, weight, bias in zip("QKV", weights, biases, strict=True):
+        by_head = weight.unflatten(1, (n_heads, -1))
+        found[f"{here}W_{letter}"] = by_head.transpose(0, 1)
         found[f"{here}b_{letter}"] = bias.unflatten(0, (n_heads, -1))
     return found
 

@@ -52,6 +52,7 @@ def compare(
     Raises:
         InputError: the model does not run, or other outputs.
     """
+    # Both outputs, on the same inputs.
     call = call or model
     inputs, ours, encoding = _inputs(mine, call, dim or mine.cfg.d_in)
     if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
@@ -72,6 +73,8 @@ def compare(
         raise InputError(f"the model does not run on {what} of shape {shapes}: {reason}") from error
     finally:
         model.train(was_training)
+
+    # They must have one shape and be the same numbers, but for rounding.
     if not isinstance(theirs, Tensor):
         raise InputError(f"the model returns a {type(theirs).__name__}, but a tensor was expected")
     if encoding and theirs.shape == ours.shape[:2] and ours.shape[2] == 1:
@@ -99,7 +102,8 @@ def _inputs(
 
     The encoding is None for a model that takes tokens.
     """
-    cfg, rng = mine.cfg, generator(0, "adopt")
+    cfg = mine.cfg
+    rng = generator(0, "adopt")
     with torch.no_grad():
         if _takes_labels(call):
             n = cfg.n_ctx // 2
@@ -120,6 +124,10 @@ def _takes_labels(call: Callable[..., Any]) -> bool:
     """
     function = call.forward if isinstance(call, nn.Module) else call
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = [p for p in inspect.signature(function).parameters.values() if p.kind in positional]
-    needed = [p for p in found if p.default is p.empty]
-    return len(needed) == 2 or (len(needed) == 1 < len(found) and found[1].name in _LABELS)
+    names = []
+    n_needed = 0
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in positional:
+            names.append(parameter.name)
+            n_needed += parameter.default is parameter.empty
+    return n_needed == 2 or (n_needed == 1 < len(names) and names[1] in _LABELS)

@@ -20,7 +20,9 @@ from icl_interp.provenance import LARGEST_FACTS, check_scalar, read_json, run_id
 from icl_interp.stored import read_bytes
 from icl_interp.structured import Stored, of_schema
 
-CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
+CONFIG = "config.json"
+MODEL = "model.safetensors"
+PROVENANCE = "provenance.json"
 _NAME = SCHEMA.partition("/")[0].encode()  # what a config.json of ours names
 _FACTS = {
     "run_id": str,
@@ -40,19 +42,20 @@ def recognises(source: Source) -> bool:
     """
     if isinstance(source, nn.Module):
         return isinstance(source, HookedTransformer)
-    folder = source if source.is_dir() else source.parent
-    if not any(
-        (folder / name).is_file() if folder == source else source.name == name
-        for name in (CONFIG, MODEL)
-    ):
+    if source.is_dir():
+        folder = source
+        named_so = (folder / CONFIG).is_file() or (folder / MODEL).is_file()
+    else:
+        folder = source.parent
+        named_so = source.name in (CONFIG, MODEL)
+    if not named_so:
         return False
     if _says_so(folder / CONFIG):
         return True
-    return not (
-        (folder / files.CONFIG).is_file()
-        or _of_hugging_face(folder / CONFIG)
-        or any(f.suffix != ".safetensors" for f in files.holding_weights(folder))
-    )
+    # Files of other programs beside them.
+    if (folder / files.CONFIG).is_file() or _of_hugging_face(folder / CONFIG):
+        return False
+    return all(file.suffix == ".safetensors" for file in files.holding_weights(folder))
 
 
 def _of_hugging_face(config: Path) -> bool:
@@ -90,15 +93,16 @@ def read(source: Source, given: Given) -> Parts:
                 f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json "
                 "and model.safetensors)"
             )
-    data = read_json(folder / CONFIG, LARGEST_FACTS)
-    config = parse(of_schema(data, SCHEMA, folder / CONFIG).value, CONFIG)
-    given.check(vars(config.model), folder / CONFIG)
+    # The config first: it says which weights there are, and what belongs to this run.
+    file = folder / CONFIG
+    data = read_json(file, LARGEST_FACTS)
+    config = parse(of_schema(data, SCHEMA, file).value, CONFIG)
+    given.check(vars(config.model), file)
     model = weights.load_model(HookedTransformer, config.model, folder / MODEL).eval()
     origin = read_provenance(folder, config)
     encoding = tokens.named(config.encoding)
-    return Parts(
-        model, config.task, encoding, config.training, origin.get("step", 0), origin, folder
-    )
+    step = origin.get("step", 0)
+    return Parts(model, config.task, encoding, config.training, step, origin, folder)
 
 
 def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
@@ -113,21 +117,21 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
     path = folder / PROVENANCE
     if not path.exists():
         return {}
-    facts, mend = read_json(path, LARGEST_FACTS), "restore or remove it"
+    facts = read_json(path, LARGEST_FACTS)
+    mend = "restore or remove it"
     if not isinstance(facts, dict):
         raise InputError(f"{path} is not what a run writes there: it holds {shown(facts)}; {mend}")
+    # Each fact by itself.
     for key, value in facts.items():
         try:
             check_scalar(value, _FACTS.get(key), key)
             if key in ("environment", "in_distribution") and not isinstance(value, dict):
                 raise InputError(f"{key} must be a mapping, but got {shown(value)}")
             if key == "in_distribution":
-                facts[key] = {
-                    name: x if name == "note" else Stored(x, f"{key}.{name}").of(float)
-                    for name, x in value.items()
-                }
+                facts[key] = _errors(value, key)
         except InputError as error:
             raise InputError(f"{path} is not what a run writes there: {error}; {mend}") from error
+    # Facts beside the config.
     last = config.training.steps if config.training else math.inf
     if not 0 <= facts.get("step", 0) <= last or facts.get("training_seconds", 0) < 0:
         raise InputError(
@@ -142,22 +146,29 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
     return facts
 
 
+def _errors(stored: dict[str, Any], key: str) -> dict[str, Any]:
+    """Errors by name as floats, with the note on them."""
+    found = {}
+    for name, value in stored.items():
+        found[name] = value if name == "note" else Stored(value, f"{key}.{name}").of(float)
+    return found
+
+
 def _id_in(folder: Path) -> str:
     """The run id from the data of config.json as they are stored.
 
     The loaded config would give another id for a run of an earlier version, which lacks later
     fields.
     """
-    data = {
-        key: value
-        for key, value in read_json(folder / CONFIG, LARGEST_FACTS).items()
-        if key != "schema"
-    }
-    records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
-    training = data.get("training") or {}
-    return run_id(
-        {**data, "training": {k: v for k, v in training.items() if k not in records} or None}
-    )
+    data = dict(read_json(folder / CONFIG, LARGEST_FACTS))
+    data.pop("schema", None)
+    training = dict(data.get("training") or {})
+    # What is only recorded is no part of a run's identity.
+    for setting in fields(TrainingConfig):
+        if setting.metadata.get("records"):
+            training.pop(setting.name, None)
+    data["training"] = training or None
+    return run_id(data)
 
 
 FORMAT = Format("run folder of icl_interp", recognises, read)

@@ -35,28 +35,21 @@ _MAGIC = 119547037146038801333356  # the first object of a file in torch's old f
 # Pickles at the beginning of such a file: this number, a version, sizes, the data, names of
 # storages.
 _N_OLD = 5
-_END, _END_64, _PLACE_64 = (
-    b"PK\x05\x06",
-    b"PK\x06\x06",
-    b"PK\x06\x07",
-)  # of records at the end of an archive
-_N_END, _N_END_64, _N_PLACE_64 = 22, 56, 20  # their bytes
-_FILLS = (
-    "builtins bytearray",
-    "__builtin__ bytearray",
-)  # torch allows it, and it makes any number of bytes of a number
+# How records at the end of an archive begin, and how many bytes they have.
+_END = b"PK\x05\x06"
+_N_END = 22
+_END_64 = b"PK\x06\x06"
+_N_END_64 = 56
+_PLACE_64 = b"PK\x06\x07"
+_N_PLACE_64 = 20
+# torch allows it, and it makes any number of bytes of a number.
+_FILLS = ("builtins bytearray", "__builtin__ bytearray")
 _NUMBERS = ("BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1", "NONE", "NEWTRUE", "NEWFALSE")
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _GETS = ("GET", "BINGET", "LONG_BINGET")
 _CALLS = ("REDUCE", "BUILD", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST")  # what may copy its arguments
-_GROWS = (
-    "APPEND",
-    "APPENDS",
-    "SETITEM",
-    "SETITEMS",
-    "ADDITEMS",
-    "BUILD",
-)  # what changes an object that is there
+# What changes an object that is there.
+_GROWS = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD")
 
 
 def check(file: Path, kind: str) -> None:
@@ -104,13 +97,17 @@ def _check_directory(stream: Bytes, file: Path) -> None:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, size - _N_END - _N_PLACE_64 - _N_END_64))
     tail = stream.read()
-    end, place = tail[-_N_END:], tail[-_N_END - _N_PLACE_64 : -_N_END]
-    length, start = (int.from_bytes(end[at : at + 4], "little") for at in (12, 16))
+    end = tail[-_N_END:]
+    place = tail[-_N_END - _N_PLACE_64 : -_N_END]
+    # Length and start of the directory, as the last record has them.
+    length = int.from_bytes(end[12:16], "little")
+    start = int.from_bytes(end[16:20], "little")
     after = _N_END
     if place[:4] == _PLACE_64:  # the numbers of archives of any size
         record = tail[:_N_END_64]
         after += _N_PLACE_64 + _N_END_64
-        length, start = (int.from_bytes(record[at : at + 8], "little") for at in (40, 48))
+        length = int.from_bytes(record[40:48], "little")
+        start = int.from_bytes(record[48:56], "little")
         if record[:4] != _END_64 or int.from_bytes(place[8:16], "little") != size - after:
             raise zipfile.BadZipFile("two ends of its directory")
     if end[:4] != _END or start + length + after != size:
@@ -123,40 +120,41 @@ def _check_directory(stream: Bytes, file: Path) -> None:
 
 
 def _check_archive(stream: Bytes, file: Path) -> None:
+    # Nothing is compressed.
     found = _listed(stream, file)
     size = stream.seek(0, io.SEEK_END)
     unpacked = sum(member.file_size for member in found)
-    stored = all(
-        m.compress_type == zipfile.ZIP_STORED and m.compress_size == m.file_size for m in found
-    )
-    if not stored or unpacked > size:
+    if not all(map(_is_stored, found)) or unpacked > size:
         raise InputError(
             f"{file} is a compressed archive of {size:,} bytes that unpacks to {unpacked:,}, but "
             "torch.save compresses nothing: read it where it comes from, and save the model's "
             "state dict with torch.save"
         )
-    names = [
-        member.filename.lower() for member in found
-    ]  # torch does not tell capitals from small letters
-    if len({*names}) < len(names):
+
+    # There is one pickle. torch does not tell capitals from small letters.
+    by_name = {member.filename.lower(): member for member in found}
+    if len(by_name) < len(found):
         raise zipfile.BadZipFile("one name twice")
-    pickled = [member for member, name in zip(found, names, strict=True) if name.endswith(PICKLE)]
+    pickled = [name for name in by_name if name.endswith(PICKLE)]
     if len(pickled) != 1:
         raise zipfile.BadZipFile("no pickle, or several")
-    (member,) = pickled
+    member = by_name[pickled[0]]
     if member.file_size > LARGEST_PICKLE:
         raise _too_large(file, member.file_size)
     with zipfile.ZipFile(stream) as archive:
         _count(io.BytesIO(archive.read(member)), file)
 
 
+def _is_stored(member: zipfile.ZipInfo) -> bool:
+    return member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
+
+
 def _check_old(stream: Bytes, file: Path) -> None:
     data = stream.read(LARGEST_PICKLE + 1)
     pickles = io.BytesIO(data)
     first = _count(pickles, file)
-    if (
-        first.names
-    ):  # some other pickle: torch would go through it before it sees that it is none of its own
+    # Some other pickle: torch would go through it before it sees that it is none of its own.
+    if first.names:
         raise pickle.UnpicklingError(f"weights_only: GLOBAL {first.names[0]}")
     if first.number != _MAGIC:
         raise ValueError("not of torch.save")
@@ -184,7 +182,8 @@ class _Made:
     __slots__ = ("depth", "weight")
 
     def __init__(self, depth: int, weight: int) -> None:
-        self.depth, self.weight = depth, weight
+        self.depth = depth
+        self.weight = weight
 
 
 class _Walk:
@@ -201,7 +200,8 @@ class _Walk:
         self.stack: list[_Made | None] = []
         self.memo: dict[int, _Made] = {}
         self.names: list[str] = []
-        self.spent, self.made = 0, 0
+        self.spent = 0
+        self.made = 0
         self.single: Any = None
 
     @property
@@ -214,11 +214,13 @@ class _Walk:
         self.spent += 1
         if name in ("PROTO", "STOP"):
             return
-        self.made, self.single = self.made + 1, argument
+        self.made += 1
+        self.single = argument
         if name in _NUMBERS:  # most of what a large pickle holds
             self.stack.append(_NUMBER)
         elif name in _PUTS:
-            if (top := self.stack[-1]) is None:
+            top = self.stack[-1]
+            if top is None:
                 raise ValueError("a mark in place of an object")
             self.memo[argument] = top
         elif name in _GETS:
@@ -243,7 +245,8 @@ def _count(stream: Bytes, file: Path) -> _Walk:
                     f"{file} holds a pickle of more than {MOST:,} objects: save the model's state "
                     "dict alone, with torch.save(model.state_dict(), ...)"
                 )
-            if walk.stack and (top := walk.stack[-1]) is not None and top.depth > DEEPEST:
+            top = walk.stack[-1] if walk.stack else None
+            if top is not None and top.depth > DEEPEST:
                 raise InputError(
                     f"{file} holds a pickle that nests deeper than the {DEEPEST} levels that are "
                     "read"
@@ -263,8 +266,9 @@ def _check_name(name: str, argument: Any) -> None:
 
 def _apply(name: str, argument: Any, stack: list[_Made | None]) -> int:
     """Do to the stack what an opcode does, and return what it costs beside itself."""
+    # What it takes from the stack, from the top down.
     n_before, to_mark, n_after = _EFFECTS[name]
-    taken: list[_Made] = []  # from the top down
+    taken: list[_Made] = []
     if to_mark:
         while (one := stack.pop()) is not None:
             taken.append(one)
@@ -272,20 +276,30 @@ def _apply(name: str, argument: Any, stack: list[_Made | None]) -> int:
         if (one := stack.pop()) is not None:
             taken.append(one)
     weight = min(sum(one.weight for one in taken), MOST)
+
+    # What it leaves there.
     if name in _GROWS:
         changed = taken.pop()
         if changed is _NUMBER:
             raise ValueError("a number in place of a container")
-        inner = max((one.depth for one in taken), default=-1)
-        changed.depth, changed.weight = max(changed.depth, inner + 1), weight
+        changed.depth = max(changed.depth, _depth_around(taken))
+        changed.weight = weight
         stack.append(changed)
     elif name == "DUP":
         stack += [taken[0], taken[0]]
     else:
-        depth = 1 + max((one.depth for one in taken), default=-1)
-        own = 1 + len(argument) // 64 if isinstance(argument, (str, bytes, bytearray)) else 1
-        stack += [_Made(depth, weight + own) for _ in range(n_after)]
+        depth = _depth_around(taken)
+        own = 1
+        if isinstance(argument, (str, bytes, bytearray)):
+            own += len(argument) // 64
+        for _ in range(n_after):
+            stack.append(_Made(depth, weight + own))
     return weight if name in _CALLS else 0
+
+
+def _depth_around(inside: list[_Made]) -> int:
+    """The depth of a container that holds these; 0 of an empty one."""
+    return 1 + max((one.depth for one in inside), default=-1)
 
 
 def _effect(opcode: pickletools.OpcodeInfo) -> tuple[int, bool, int]:

@@ -3,6 +3,7 @@
 A plain name lacks the prefixes that wrappers add.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from icl_interp.models.weights import Shape, Wanted
 
 # torch.compile and TransformerLens' bridges add a segment anywhere in a name, DataParallel one in
 # front.
-_ANYWHERE, _IN_FRONT = ("_orig_mod", "_original_component"), "module"
+_ANYWHERE = ("_orig_mod", "_original_component")
+_IN_FRONT = "module"
 _ATTRIBUTE = "model."  # Lightning keeps the model under this name, in front of every other
 NAMED = 8  # names that a message lists
 
@@ -37,7 +39,9 @@ def plain(name: str) -> str:
     '_read_in.weight'
     """
     parts = [part for part in name.split(".") if part not in _ANYWHERE]
-    return ".".join(parts[1:] if parts[0] == _IN_FRONT else parts)
+    if parts[0] == _IN_FRONT:
+        parts = parts[1:]
+    return ".".join(parts)
 
 
 def plain_names(names: Iterable[str], rename: Callable[[str], str] = plain) -> dict[str, str]:
@@ -50,7 +54,8 @@ def plain_names(names: Iterable[str], rename: Callable[[str], str] = plain) -> d
     """
     found = {name: rename(name) for name in names}
     if all(short.startswith(_ATTRIBUTE) for short in found.values()):
-        return {name: rename(short.removeprefix(_ATTRIBUTE)) for name, short in found.items()}
+        for name, short in found.items():
+            found[name] = rename(short.removeprefix(_ATTRIBUTE))
     return found
 
 
@@ -65,13 +70,15 @@ def is_mask(name: str, shape: Shape) -> bool:
     >>> is_mask("h.0.attn.bias", (1, 1, 8, 8)), is_mask("h.0.attn.bias", (8,))
     (True, False)
     """
-    square = len(shape) >= 2 and shape[-1] == shape[-2] and all(size == 1 for size in shape[:-2])
+    square = len(shape) >= 2 and shape[-1] == shape[-2] and math.prod(shape[:-2]) == 1
     if f".{name}".endswith(".attn.bias"):
         return square and len(shape) == 4
     last = name.rpartition(".")[2]
-    return (last in ("mask", "causal_mask") and square) or (
-        (name.endswith("attn.masked_bias") or last == "IGNORE") and all(size == 1 for size in shape)
-    )
+    if last in ("mask", "causal_mask"):
+        return square
+    if last == "IGNORE" or name.endswith("attn.masked_bias"):
+        return math.prod(shape) == 1
+    return False
 
 
 def cleaned(
@@ -91,6 +98,7 @@ def cleaned(
         tensor = tensors[name]
         weights.check_plain(name, tensor, where)
         place = masks if is_mask(short, tuple(tensor.shape)) else kept
+        # Wrappers may list one tensor twice, by a short and by a long name.
         if short in place and not _same(place[short], tensor):
             raise InputError(
                 f"{where} holds two tensors called {short}, once under another name: keep one of "
@@ -134,10 +142,12 @@ def direction(masks: Mapping[str, Tensor], where: object) -> str | None:
 
 def n_blocks(names: Iterable[str], prefix: str) -> int:
     """How many different numbers follow the prefix."""
-    below = (
-        name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)
-    )
-    return len({number for number in below if number.isdecimal()})
+    numbers = set()
+    for name in names:
+        first, _, _ = name.removeprefix(prefix).partition(".")
+        if name.startswith(prefix) and first.isdecimal():
+            numbers.add(first)
+    return len(numbers)
 
 
 def sizes(tensors: Mapping[str, Tensor], axes: Mapping[str, tuple[str, int]]) -> dict[str, int]:
@@ -151,11 +161,11 @@ def sizes(tensors: Mapping[str, Tensor], axes: Mapping[str, tuple[str, int]]) ->
     >>> sizes({"embed.W_E": torch.zeros(3, 8)}, axes)
     {'d_in': 3}
     """
-    return {
-        setting: tensors[name].shape[axis]
-        for setting, (name, axis) in axes.items()
-        if name in tensors and tensors[name].ndim > axis
-    }
+    found = {}
+    for setting, (name, axis) in axes.items():
+        if name in tensors and tensors[name].ndim > axis:
+            found[setting] = tensors[name].shape[axis]
+    return found
 
 
 def check_names(
@@ -167,30 +177,41 @@ def check_names(
         InputError: listing those that are missing, that are unknown, and that have another shape;
             or naming one that holds whole, NaN or infinite numbers.
     """
-    missing = [name for name in wanted if name not in found]
-    unknown = [name for name in found if name not in wanted]
-    other = [
-        f"{name} with shape {tuple(found[name].shape)} instead of {shape}"
-        for name, shape in wanted.items()
-        if name in found and tuple(found[name].shape) != shape
-    ]
-    faults = [
-        f"{what} {listed(names)}"
-        for what, names in (("lacks", missing), ("has besides", unknown), ("has", other))
-        if names
-    ]
+    faults = _faults(found, wanted)
     if faults:
         raise InputError(
             f"{where} looks like {kind}, but its tensors are not those of one: it "
             f"{'; it '.join(faults)}"
         )
     for name, tensor in found.items():
-        if (dtype := weights.kind(tensor).dtype) not in weights.FLOATS:
+        dtype = weights.kind(tensor).dtype
+        if dtype not in weights.FLOATS:
             raise InputError(
                 f"{where}: {name} holds numbers of the type {dtype}, but "
                 f"{' or '.join(weights.FLOATS)} is needed"
             )
     weights.check_finite(found, where)
+
+
+def _faults(found: Mapping[str, Tensor], wanted: Mapping[str, Shape]) -> list[str]:
+    """What is wrong with names and shapes, a phrase for each kind of fault."""
+    # Names that lack, names of another shape, and names that are too many.
+    missing = []
+    other = []
+    for name, shape in wanted.items():
+        if name not in found:
+            missing.append(name)
+        elif tuple(found[name].shape) != shape:
+            other.append(f"{name} with shape {tuple(found[name].shape)} instead of {shape}")
+    unknown = []
+    for name in found:
+        if name not in wanted:
+            unknown.append(name)
+    faults = []
+    for what, names in (("lacks", missing), ("has besides", unknown), ("has", other)):
+        if names:
+            faults.append(f"{what} {listed(names)}")
+    return faults
 
 
 def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
@@ -205,7 +226,8 @@ def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
     if not isinstance(n_heads, int) or isinstance(n_heads, bool) or n_heads < 1:
         return {}  # the model's config refuses it
     if columns % n_heads:
-        *few, last = (str(n) for n in range(1, columns + 1) if columns % n == 0)
+        divisors = [str(n) for n in range(1, columns + 1) if columns % n == 0]
+        *few, last = divisors
         ways = f"{', '.join(few)} or {last}" if few else last
         raise InputError(
             f"{where}: width {columns} does not divide into {n_heads} heads: give {ways}"
@@ -215,9 +237,11 @@ def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
 
 def listed(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
-    names = [name if len(name) <= 100 else shown(name) for name in names]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    short = []
+    for name in names:
+        short.append(name if len(name) <= 100 else shown(name))
+    more = f" and {len(short) - NAMED} more" if len(short) > NAMED else ""
+    return ", ".join(short[:NAMED]) + more
 
 
 def build(
@@ -230,13 +254,11 @@ def build(
     """
     model = HookedTransformer(cfg)
     own = model.state_dict()
-    wanted = (Wanted(name, tuple(tensor.shape)) for name, tensor in own.items())
-    weights.check_kinds(
-        {name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, where
-    )
+    wanted = [Wanted(name, tuple(tensor.shape)) for name, tensor in own.items()]
+    kinds = {name: weights.kind(tensor) for name, tensor in tensors.items()}
+    weights.check_kinds(kinds, wanted, where)
     converted = {name: tensor.to(own[name].dtype) for name, tensor in tensors.items()}
-    weights.check_finite(
-        converted, where
-    )  # only now: a number that float64 holds may be infinite in float32
+    # Only now: a number that float64 holds may be infinite in float32.
+    weights.check_finite(converted, where)
     model.load_state_dict(converted)
     return model.eval()

@@ -24,14 +24,16 @@ from icl_interp.provenance import build
 
 NAME = "model with TransformerLens' names"
 USUAL = {"attention_dir": "causal", "use_attn_scale": True, "eps": 1e-5}
-ATTENTION, READ_IN = "blocks.0.attn.W_Q", "embed.W_E"
+ATTENTION = "blocks.0.attn.W_Q"
+READ_IN = "embed.W_E"
 
 
 def recognises(source: Source) -> bool:
     """Whether there is a first block's attention under this name."""
-    return ATTENTION in (shapes := files.shapes(source)) or (
-        isinstance(source, nn.Module) and READ_IN in shapes
-    )
+    shapes = files.shapes(source)
+    if isinstance(source, nn.Module) and READ_IN in shapes:
+        return True
+    return ATTENTION in shapes
 
 
 def read(source: Source, given: Given) -> Parts:
@@ -48,11 +50,16 @@ def read(source: Source, given: Given) -> Parts:
     if isinstance(source, nn.Module):
         return Parts(_copy(source, found, given))
     told = _told(found, source)
-    needed = [] if told["attn_only"] else ["act_fn"]
-    needed += [] if "normalization_type" in told else ["normalization_type"]
-    cfg, taken = given.complete(told, source, needed=needed, usual=USUAL, asks=("task", "encoding"))
+    needed = []
+    if not told["attn_only"]:
+        needed.append("act_fn")
+    if "normalization_type" not in told:
+        needed.append("normalization_type")
+    asks = ("task", "encoding")
+    cfg, taken = given.complete(told, source, needed=needed, usual=USUAL, asks=asks)
     tensors = _fitting(found.tensors, cfg, source)
-    return Parts(state.build(cfg, tensors, source), step=found.step or 0, assumptions=taken)
+    model = state.build(cfg, tensors, source)
+    return Parts(model, step=found.step or 0, assumptions=taken)
 
 
 def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:
@@ -70,20 +77,21 @@ def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:
             "the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' "
             "names"
         )
-    words = {
-        f.name: getattr(model.cfg, f.name)
-        for f in fields(HookedTransformerConfig)
-        if hasattr(model.cfg, f.name)
-    }
-    words |= {
-        "d_in": found.tensors[READ_IN].shape[0],
-        "d_out": found.tensors["unembed.W_U"].shape[1],
-    }
-    words["positional_embedding_type"] = (
-        "standard" if "pos_embed.W_pos" in found.tensors else "none"
-    )
+
+    # The config, of which shapes tell the ends.
+    words = {}
+    for setting in fields(HookedTransformerConfig):
+        if hasattr(model.cfg, setting.name):
+            words[setting.name] = getattr(model.cfg, setting.name)
+    words["d_in"] = found.tensors[READ_IN].shape[0]
+    words["d_out"] = found.tensors["unembed.W_U"].shape[1]
+    has_positions = "pos_embed.W_pos" in found.tensors
+    words["positional_embedding_type"] = "standard" if has_positions else "none"
     given.check(words, "the model's cfg")
-    copy = HookedTransformer(build(HookedTransformerConfig, words, "the model's cfg")).eval()
+    cfg = build(HookedTransformerConfig, words, "the model's cfg")
+
+    # The weights, which must be all that this config asks for.
+    copy = HookedTransformer(cfg).eval()
     wanted = copy.state_dict()
     tensors = {"embed.b_E": torch.zeros_like(wanted["embed.b_E"]), **found.tensors}
     for name in sorted({*tensors, *wanted}):
@@ -114,11 +122,13 @@ def _told(found: State, where: Path) -> dict[str, Any]:
     told["n_layers"] = state.n_blocks(tensors, "blocks.")
     told["attn_only"] = not any(".mlp." in name for name in tensors)
     told["positional_embedding_type"] = "standard" if "n_ctx" in told else "none"
-    if (way := state.direction(found.masks, where)) is not None:
+    way = state.direction(found.masks, where)
+    if way is not None:
         told["attention_dir"] = way
-    square = [mask.shape[-1] for mask in found.masks.values() if mask.ndim > 1]
-    if "n_ctx" not in told and square:
-        told["n_ctx"] = square[0]
+    # Without a table of positions the masks tell the length.
+    for mask in found.masks.values():
+        if mask.ndim > 1:
+            told.setdefault("n_ctx", mask.shape[-1])
     if "blocks.0.ln1.w" in tensors:
         told["normalization_type"] = "LN" if "blocks.0.ln1.b" in tensors else "RMS"
     return told
@@ -130,7 +140,8 @@ def _fitting(
     """The tensors, once they are exactly those of a model of this config."""
     wanted = dict(weights.asked_for(HookedTransformer, cfg))
     found = dict(tensors)
-    found.setdefault("embed.b_E", torch.zeros(wanted["embed.b_E"]))  # TransformerLens has none
+    no_bias = torch.zeros(wanted["embed.b_E"])
+    found.setdefault("embed.b_E", no_bias)  # TransformerLens has none
     state.check_names(found, wanted, where, f"a {NAME}")
     return found
 

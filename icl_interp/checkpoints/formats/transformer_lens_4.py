@@ -28,15 +28,11 @@ from icl_interp.models.weights import Shape
 
 NAME = "boot_native model of TransformerLens 4"
 USUAL = {"attention_dir": "causal", "eps": 1e-5}
-ATTENTION, EMBED = "blocks.0.attn.q.weight", "embed.weight"
+ATTENTION = "blocks.0.attn.q.weight"
+EMBED = "embed.weight"
 _OWN = ("blocks.", "ln_final.", "pos_embed.", "embed.", "unembed.")
-_WORDS = (
-    "n_heads",
-    "act_fn",
-    "normalization_type",
-    "attention_dir",
-    "eps",
-)  # what shapes do not tell, but a cfg does
+# What shapes do not tell, but a cfg does.
+_WORDS = ("n_heads", "act_fn", "normalization_type", "attention_dir", "eps")
 
 
 def recognises(source: Source) -> bool:
@@ -54,35 +50,40 @@ def read(source: Source, given: Given) -> Parts:
         InputError: no such tensors, something that is not told, or (in memory) other outputs than
             those of its copy.
     """
-    found, where = files.read(source), source if isinstance(source, Path) else "the model"
+    found = files.read(source)
+    where = source if isinstance(source, Path) else "the model"
     tensors, inputs = _between_ends(found, where)
+
+    # The settings, as far as names and shapes tell them, or in memory the cfg.
     told = _sizes(tensors, inputs) | _from_masks(found, where)
-    needed = ["n_heads"] + ([] if told["attn_only"] else ["act_fn"])
-    needed += [] if "normalization_type" in told else ["normalization_type"]
+    needed = ["n_heads"]
+    if not told["attn_only"]:
+        needed.append("act_fn")
+    if "normalization_type" not in told:
+        needed.append("normalization_type")
     if isinstance(source, nn.Module):
-        told |= {word: value for word, value in _cfg(source).items() if word in _WORDS}
-    if tensors[ATTENTION].ndim == 2:
-        columns, n_heads = (
-            tensors[ATTENTION].shape[0],
-            told.get("n_heads", given.settings.get("n_heads")),
-        )
-        told |= state.head_width(columns, n_heads, where)
+        for word, value in _cfg(source).items():
+            if word in _WORDS:
+                told[word] = value
+    attention = tensors[ATTENTION]
+    if attention.ndim == 2:
+        n_heads = told.get("n_heads", given.settings.get("n_heads"))
+        told |= state.head_width(attention.shape[0], n_heads, where)
     if isinstance(source, nn.Module):
         cfg, taken = given.complete(told, where, needed=needed)
     else:
-        cfg, taken = given.complete(
-            told, where, needed=needed, usual=USUAL, asks=("task", "encoding")
-        )
-    state.check_names(tensors, _shapes(cfg, inputs, tensors), where, f"a {NAME}")
+        asks = ("task", "encoding")
+        cfg, taken = given.complete(told, where, needed=needed, usual=USUAL, asks=asks)
+
+    # The weights.
+    wanted = _shapes(cfg, inputs, tensors)
+    state.check_names(tensors, wanted, where, f"a {NAME}")
     model = state.build(cfg, _ours(tensors, inputs, cfg), where)
     if isinstance(source, nn.Module):
         # A bridge takes numbers for vectors that are embedded already; the model in it embeds what
         # it gets.
-        modules.compare(
-            model,
-            source,
-            getattr(source, "original_model", None) if hasattr(source, "cfg") else None,
-        )
+        inside = getattr(source, "original_model", None) if hasattr(source, "cfg") else None
+        modules.compare(model, source, inside)
     return Parts(model, step=found.step or 0, assumptions=taken)
 
 
@@ -102,33 +103,39 @@ def _between_ends(found: State, where: object) -> tuple[dict[str, Tensor], str]:
     """
     tensors = state.cleaned(found.tensors, where, rename=_plain).tensors
     prefix = next(name.removesuffix(ATTENTION) for name in tensors if name.endswith(ATTENTION))
-    body = {
-        n.removeprefix(prefix): t
-        for n, t in tensors.items()
-        if n.startswith(tuple(prefix + own for own in _OWN))
-    }
-    beside = {
-        name: tensor for name, tensor in tensors.items() if name.removeprefix(prefix) not in body
-    }
-    width = body[ATTENTION].shape[-1] if body[ATTENTION].ndim else 0
-    table = body.get(EMBED)
+    own = tuple(prefix + part for part in _OWN)
+    body = {}
+    for name, tensor in tensors.items():
+        if name.startswith(own):
+            body[name.removeprefix(prefix)] = tensor
+    beside = {}
+    layers = set()
+    parts = set()
+    for name, tensor in tensors.items():
+        if name.removeprefix(prefix) not in body:
+            beside[name] = tensor
+            layer, _, part = name.rpartition(".")
+            layers.add(layer)
+            parts.add(part)
+
+    # One more layer reads: then `embed` is the table of words.
     if beside:
-        body.pop(EMBED, None)  # the table of words
-        layers = {name.rpartition(".")[0] for name in beside}
-        if len(layers) != 1 or not {name.rpartition(".")[2] for name in beside} <= {
-            "weight",
-            "bias",
-        }:
+        if len(layers) != 1 or not parts <= {"weight", "bias"}:
             raise InputError(
                 f"{where}: beside a {NAME} there may be one linear layer, the read-in, but there "
                 f"are {state.listed(sorted(beside))}"
             )
+        body.pop(EMBED, None)
         return {**body, **beside}, layers.pop()
+
     # A table of words is (words, width) without a bias; a linear layer is (width, d_in), by default
     # with one.
-    fits = table is not None and table.ndim == 2 and table.shape[0] == width
-    if table is not None and fits and ("embed.bias" in body or table.shape[1] != width):
-        return body, "embed"
+    width = body[ATTENTION].shape[-1] if body[ATTENTION].ndim else 0
+    matrix = body.get(EMBED)
+    if matrix is not None and matrix.ndim == 2 and matrix.shape[0] == width:
+        has_bias = "embed.bias" in body
+        if has_bias or matrix.shape[1] != width:
+            return body, "embed"
     raise InputError(
         f"{where} has no read-in for numbers: its embed.weight is a table of words; give it a "
         "linear layer that reads numbers, as embed or beside the model"
@@ -157,16 +164,22 @@ def _sizes(tensors: Mapping[str, Tensor], inputs: str) -> dict[str, Any]:
 
 def _from_masks(found: State, where: object) -> dict[str, str]:
     way = state.direction(found.masks, where)
-    return {} if way is None else {"attention_dir": way}
+    if way is None:
+        return {}
+    return {"attention_dir": way}
 
 
 def _cfg(model: nn.Module) -> dict[str, Any]:
     """The config words of a bridge, or of the bridge inside a model."""
-    names = [f.name for f in fields(HookedTransformerConfig)]
     for module in model.modules():
-        if hasattr(cfg := getattr(module, "cfg", None), "n_heads"):
-            words = {name: getattr(cfg, name) for name in names if hasattr(cfg, name)}
-            return {**words, "act_fn": words.get("act_fn") or "gelu"}
+        cfg = getattr(module, "cfg", None)
+        if hasattr(cfg, "n_heads"):
+            words = {}
+            for setting in fields(HookedTransformerConfig):
+                if hasattr(cfg, setting.name):
+                    words[setting.name] = getattr(cfg, setting.name)
+            words["act_fn"] = words.get("act_fn") or "gelu"
+            return words
     return {}
 
 
@@ -174,26 +187,35 @@ def _shapes(
     cfg: HookedTransformerConfig, inputs: str, found: Mapping[str, Tensor]
 ) -> dict[str, Shape]:
     """Every tensor of such a model."""
-    e, heads, norm = cfg.d_model, cfg.n_heads * cfg.head_width, cfg.normalization_type
-    parts = {"LN": ("weight", "bias"), "RMS": ("weight",)}.get(norm or "", ())
-    in_block = ("ln1",) if cfg.attn_only else ("ln1", "ln2")
-    norms = ["ln_final", *(f"blocks.{i}.{ln}" for i in range(cfg.n_layers) for ln in in_block)]
-    wanted: dict[str, Shape] = {f"{ln}.{part}": (e,) for ln in norms for part in parts}
+    e = cfg.d_model
+    heads = cfg.n_heads * cfg.head_width
+    # Linear layers and norms, block by block.
     layers = {inputs: (e, cfg.d_in), "unembed": (cfg.d_out, e)}
+    norms = ["ln_final"]
     for i in range(cfg.n_layers):
-        layers |= {f"blocks.{i}.attn.{x}": (heads, e) for x in "qkv"} | {
-            f"blocks.{i}.attn.o": (e, heads)
-        }
+        block = f"blocks.{i}"
+        norms.append(f"{block}.ln1")
+        for letter in "qkv":
+            layers[f"{block}.attn.{letter}"] = (heads, e)
+        layers[f"{block}.attn.o"] = (e, heads)
         if not cfg.attn_only:
-            layers |= {
-                f"blocks.{i}.mlp.in": (cfg.mlp_width, e),
-                f"blocks.{i}.mlp.out": (e, cfg.mlp_width),
-            }
+            norms.append(f"{block}.ln2")
+            layers[f"{block}.mlp.in"] = (cfg.mlp_width, e)
+            layers[f"{block}.mlp.out"] = (e, cfg.mlp_width)
+
+    # The tensors of each.
+    wanted: dict[str, Shape] = {}
+    parts = {"LN": ("weight", "bias"), "RMS": ("weight",)}
+    for norm in norms:
+        for part in parts.get(cfg.normalization_type or "", ()):
+            wanted[f"{norm}.{part}"] = (e,)
     for layer, shape in layers.items():
         wanted[f"{layer}.weight"] = shape
+        # The layers at both ends may lack a bias.
         if layer not in (inputs, "unembed") or f"{layer}.bias" in found:
             wanted[f"{layer}.bias"] = shape[:1]
-    return {**wanted, "pos_embed.weight": (cfg.n_ctx, e)}
+    wanted["pos_embed.weight"] = (cfg.n_ctx, e)
+    return wanted
 
 
 def _ours(
@@ -202,22 +224,31 @@ def _ours(
     """The same weights under our names and in our shapes."""
     shape = (cfg.n_heads, cfg.head_width)
     found = {"pos_embed.W_pos": tensors["pos_embed.weight"]}
-    for layer, theirs, b in (("embed", inputs, "b_E"), ("unembed", "unembed", "b_U")):
+    # Both ends; a layer without a bias gets one of 0.
+    for ours, theirs, letter in (("embed", inputs, "E"), ("unembed", "unembed", "U")):
         matrix = tensors[f"{theirs}.weight"]
-        found[f"{layer}.W_{b[-1]}"] = matrix.T
-        found[f"{layer}.{b}"] = tensors.get(f"{theirs}.bias", matrix.new_zeros(matrix.shape[0]))
+        zeros = matrix.new_zeros(matrix.shape[0])
+        found[f"{ours}.W_{letter}"] = matrix.T
+        found[f"{ours}.b_{letter}"] = tensors.get(f"{theirs}.bias", zeros)
+
+    # Blocks: heads, which stand one after another there, have an axis of their own here.
     for i in range(cfg.n_layers):
-        for x in "qkv":
-            theirs, here = f"blocks.{i}.attn.{x}", f"blocks.{i}.attn."
-            found[f"{here}W_{x.upper()}"] = (
-                tensors[f"{theirs}.weight"].unflatten(0, shape).transpose(1, 2)
-            )
-            found[f"{here}b_{x.upper()}"] = tensors[f"{theirs}.bias"].unflatten(0, shape)
-        found[f"blocks.{i}.attn.W_O"] = tensors[f"blocks.{i}.attn.o.weight"].T.unflatten(0, shape)
-        found[f"blocks.{i}.attn.b_O"] = tensors[f"blocks.{i}.attn.o.bias"]
+        attn = f"blocks.{i}.attn"
+        for letter in "qkv":
+            weight = tensors[f"{attn}.{letter}.weight"].unflatten(0, shape)
+            bias = tensors[f"{attn}.{letter}.bias"].unflatten(0, shape)
+            found[f"{attn}.W_{letter.upper()}"] = weight.transpose(1, 2)
+            found[f"{attn}.b_{letter.upper()}"] = bias
+        output = tensors[f"{attn}.o.weight"]
+        found[f"{attn}.W_O"] = output.T.unflatten(0, shape)
+        found[f"{attn}.b_O"] = tensors[f"{attn}.o.bias"]
+        mlp = f"blocks.{i}.mlp"
         for part in () if cfg.attn_only else ("in", "out"):
-            found[f"blocks.{i}.mlp.W_{part}"] = tensors[f"blocks.{i}.mlp.{part}.weight"].T
-            found[f"blocks.{i}.mlp.b_{part}"] = tensors[f"blocks.{i}.mlp.{part}.bias"]
+            weight = tensors[f"{mlp}.{part}.weight"]
+            found[f"{mlp}.W_{part}"] = weight.T
+            found[f"{mlp}.b_{part}"] = tensors[f"{mlp}.{part}.bias"]
+
+    # Norms, wherever they are: their parts are called w and b here.
     for name, tensor in tensors.items():
         layer, _, part = name.rpartition(".")
         if layer.rpartition(".")[2] in ("ln1", "ln2", "ln_final"):
