@@ -187,6 +187,7 @@ def attribution(lab: Lab, swept: Swept) -> DataArray:
         parts.append(mlps.assign_coords(part=names))
     parts.append(found["rest"].expand_dims(part=[REST]))
     every = concat(parts, "part")
+    assert isinstance(every, DataArray)
     targets = every.indexes["target"].tolist()
     axes = {"part": every.indexes["part"].tolist(), "target": targets}
     return make_array(every.values, axes, "", found["read_in"].attrs["note"])

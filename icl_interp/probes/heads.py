@@ -191,7 +191,7 @@ class HeadOrthogonality(Probe):
         for kind, places in self._positions.items():
             self._grams[layer][kind].update(at_places(z, places).flatten(2))
 
-    def _moments(self, layer: int) -> dict[str | float, Gram]:
+    def _moments(self, layer: int) -> dict[Kind, Gram]:
         """The moments of the heads' mixtures of values, for each position kind.
 
         They come from the kept mixtures with `per_prompt`.
@@ -206,7 +206,7 @@ class HeadOrthogonality(Probe):
             found[kind].update(at_places(z, rows).flatten(2))
         return found
 
-    def covariances(self) -> Iterator[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
+    def covariances(self) -> Iterator[dict[Kind, Float[Tensor, "head d_head head d_head"]]]:
         """For each layer and position kind, the covariance of the heads' mixtures of values.
 
         The kind "all" is one of the position kinds.
@@ -224,9 +224,10 @@ class HeadOrthogonality(Probe):
             sizes = []
             n_places = 0
             grams = self._moments(layer)
-            for kind, gram in grams.items():
+            for kind, places in self._positions.items():
+                gram = grams[kind]
                 parts[kind] = read[kind] * gram.covariance
-                n = len(self._positions[kind])
+                n = len(places)
                 n_places += n
                 weighted.append(parts[kind] * n)
                 means = gram.mean.view(-1, *of_heads)
@@ -241,7 +242,7 @@ class HeadOrthogonality(Probe):
             kept = torch.outer(each, each)
             yield {kind: (part * kept).view(shape) for kind, part in parts.items()}
 
-    def _read_at(self, layer: int) -> dict[str | float, float]:
+    def _read_at(self, layer: int) -> dict[Kind, float]:
         """How much each position kind is read: 1 everywhere without a reading."""
         if self.reading is None:
             return dict.fromkeys(self._positions, 1.0)

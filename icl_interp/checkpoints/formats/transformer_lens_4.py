@@ -99,20 +99,22 @@ def _between_ends(found: State, where: object) -> tuple[dict[str, Tensor], str]:
     """The tensors by this format's names, and the name of the read-in.
 
     Raises:
-        InputError: no read-in, or more than one.
+        InputError: no attention, no read-in, or more than one read-in.
     """
     tensors = state.cleaned(found.tensors, where, rename=_plain).tensors
-    prefix = next(name.removesuffix(ATTENTION) for name in tensors if name.endswith(ATTENTION))
+    first = next((name for name in tensors if name.endswith(ATTENTION)), None)
+    if first is None:
+        raise InputError(f"{where} has no {ATTENTION}, which every {NAME} has")
+    prefix = first.removesuffix(ATTENTION)
     own = tuple(prefix + part for part in _OWN)
     body = {}
-    for name, tensor in tensors.items():
-        if name.startswith(own):
-            body[name.removeprefix(prefix)] = tensor
     beside = {}
     layers = set()
     parts = set()
     for name, tensor in tensors.items():
-        if name.removeprefix(prefix) not in body:
+        if name.startswith(own):
+            body[name.removeprefix(prefix)] = tensor
+        else:
             beside[name] = tensor
             layer, _, part = name.rpartition(".")
             layers.add(layer)
