@@ -28,13 +28,12 @@ from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array, table_of_numbers
+from icl_interp.studies.lipschitz.measurements.score_map import NOTHING, centred, score_map
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 from icl_interp.theory import lipschitz as theory
 
 SCORES = "blocks.0.attn.hook_attn_scores"
-# Mean square of scores about their mean below which a head attends to all examples alike.
-NOTHING = 1e-24
 SAME_SIGMA = 1e-6  # relative; rows in a config are rounded
 
 
@@ -155,41 +154,15 @@ def scores(lab: Lab, swept: Swept) -> DataFrame:
     """
     d = task_of(lab).dim
     prompts = swept.prompts
-    xs = prompts.xs.double()
-    ys = prompts.ys.double()
-    ones = torch.ones(len(xs), 1, dtype=torch.float64)
-    query = torch.cat([xs[:, -1], ones], -1)
-    tokens = torch.cat([xs[:, :-1], ys[:, :-1]], -1)
-    products = torch.einsum("bie,bf->bief", tokens, query)
-    features = _centred(products.flatten(2)).flatten(0, 1)
     recorded = swept.probe(Activations).recorded[SCORES]
-    s = _centred(recorded.double()[..., None]).flatten()
-    weights = torch.linalg.lstsq(features, s[:, None]).solution[:, 0]
-    of = weights.view(d + 1, d + 1)
-    total = float(s.square().mean())
-
-    def explained(fitted: Float[Tensor, " row"]) -> float:
-        # M = 0 explains all of a head that gives every example the same score.
-        left = float((s - fitted).square().mean())
-        return float(r_squared(left, total, empty=1.0, least=NOTHING))
-
-    # The terms of M alone, and those that read labels alone.
-    kernel = of.clone()
-    kernel[-1] = 0
-    kernel[:, -1] = 0
-    label = torch.zeros_like(of)
-    label[-1] = of[-1]
-    of_labels = 0.0
-    if total > NOTHING:
-        by_labels = features @ label.flatten()
-        of_labels = float(by_labels.square().mean() / total)
+    found = score_map(prompts.xs.double(), prompts.ys.double(), recorded.double())
     numbers = {}
     for i in range(d):
         for j in range(d):
-            numbers[f"M {i} {j}"] = of[i, j]
-    numbers["fit"] = explained(features @ kernel.flatten())
-    numbers["fit of all terms"] = explained(features @ weights)
-    numbers["labels"] = of_labels
+            numbers[f"M {i} {j}"] = found.matrix[i, j]
+    numbers["fit"] = found.fit
+    numbers["fit of all terms"] = found.fit_of_all
+    numbers["labels"] = found.labels
     note = "least squares of the head's scores at the query of in-distribution prompts"
     return table_of_numbers(numbers, note)
 
@@ -207,9 +180,9 @@ def scores_by_function(lab: Lab, swept: Swept, table: DataFrame) -> DataArray:
     found = _matrix(table, task_of(lab).dim)
     xs = prompts.xs.double()
     recorded = swept.probe(Activations).recorded[SCORES]
-    s = _centred(recorded.double()[..., None])[..., 0]
+    s = centred(recorded.double())
     of_inputs = torch.einsum("bid,de,be->bi", xs[:, :-1], found, xs[:, -1])
-    left = s - _centred(of_inputs[..., None])[..., 0]
+    left = s - centred(of_inputs)
     rows = [lab.by_unit(one.square().mean(1), prompts) for one in (s, left)]
     axes = {"of": ("scores", "left"), "unit": tuple(range(len(rows[0])))}
     return make_array(rows, axes, note=f"{len(prompts)} prompts in distribution")
@@ -231,10 +204,6 @@ def fit_of(result: DataArray) -> Estimate:
 def _matrix(table: DataFrame, d: int) -> Float[Tensor, "dim dim"]:
     """M from the table of `scores`, whose first rows hold its entries."""
     return torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
-
-
-def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch key term"]:
-    return values - values.mean(1, keepdim=True)
 
 
 @measurement("lipschitz/kernel", needs=(scores,))
