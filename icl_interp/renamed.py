@@ -81,9 +81,9 @@ class _Loader(Loader):
 
 
 def install() -> None:
-    """Have old names found from now on."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    """Have old names found from now on, before any other finder looks for them."""
+    others = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    sys.meta_path[:] = [_Finder(), *others]
 
 
 def with_old_names(*dropped: str, **now: str) -> Callable[[type[T]], type[T]]:

@@ -11,6 +11,12 @@ from icl_interp.analyses import Evidence
 from icl_interp.analyses.measurement import Results
 
 
+@pytest.fixture(autouse=True)
+def asked_first():
+    """The hook that checks annotations has put its finder before all others."""
+    renamed.install()
+
+
 def check_same(old: str):
     """The old name gives the module itself, which keeps its own name and spec."""
     sys.modules.pop(f"icl_interp.{old}", None)

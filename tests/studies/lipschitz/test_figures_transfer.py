@@ -152,4 +152,4 @@ def test_what_is_missing_is_not_drawn(directions):
 
 def test_every_experiment_is_drawn():
     assert [experiment.id for experiment in experiments.EXPERIMENTS] == sorted(figures.DRAWINGS)
-    assert len(experiments.EXPERIMENTS) == 6
+    assert len(experiments.EXPERIMENTS) == 7
