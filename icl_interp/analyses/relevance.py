@@ -6,10 +6,12 @@ interval from the lowest to the highest.
 
 Heads of a layer that attend alike in every prompt are one head of several parts: together they
 write the same mixture of tokens, read by the sum of their matrices. So they are ablated together
-and count once. Two copies of a head whose outputs cancel do nothing together, though either alone
-would be missed. So it is with two heads of
-other layers or with other patterns: where the prediction changes without the one as it does without
-the other, with the opposite sign, they count as one.
+and count once.
+
+Two heads whose outputs cancel count as one, too: together they do nothing, though either alone
+would be missed. They may be copies of one head, or have different layers or patterns. Two heads
+cancel where the prediction changes without the one as it does without the other, with the opposite
+sign.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -159,7 +159,7 @@ class Battery:
     def summary(self) -> list[str]:
         """The battery in a few sentences.
 
-        Where none is wrong, they name the claims of which that says nothing.
+        They also name claims without any decided verdict, of which "0 wrong" says nothing.
         """
         lines = []
         for kind, said in SAID.items():

@@ -150,10 +150,8 @@ def attention_terms(
 ) -> AttentionTerms:
     """Weights times values of one head: mu_j(x) for token j, and beta(x) for the query.
 
-    mu_j(x) is the weight of token j times x_j, and beta(x) the weight of the query times x.
-
-    mu_j = x_j e^(alpha x x_j) / Z and beta = x e^(alpha x^2) / Z, Z = e^(alpha x^2) + sum_k
-    e^(alpha x x_k).
+    mu_j(x) = x_j e^(alpha x x_j) / Z and beta(x) = x e^(alpha x^2) / Z, with
+    Z = e^(alpha x^2) + sum_k e^(alpha x x_k).
 
     Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7 (where the exponent of one sum
     lacks its end). Symbols as `context_mixture`.
