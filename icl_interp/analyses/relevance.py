@@ -190,8 +190,8 @@ def that_move(result: DataArray) -> list[bool]:
 
     Copies do not count.
 
-    For what is measured over heads, where nothing is known of how well the model has learned. It is
-    by the mean over the sample, without an interval.
+    This serves what is measured over heads, where nothing is known of how well the model has
+    learned. It is by the mean over the sample, without an interval.
 
     Args:
         result: of `relevance`.
@@ -244,10 +244,10 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
 
     Intervals hold for all heads at once, and are made on the logarithm.
 
-    In a model that learned its task it is the factor on the error. An error of one that did not
-    means nothing: there it is the change of the prediction in u. Either is asked of the mean error
-    and of that of a typical unit (the geometric mean); a head matters if one of them says so, and
-    does not if both say so.
+    In a model that learned its task the effect is the factor on the error. An error of one that did
+    not means nothing: there the effect is the change of the prediction in u. Either is asked of the
+    mean error and of that of a typical unit (the geometric mean); a head matters if one of them
+    says so, and does not if both say so.
     """
     result = results[relevance]
     on_error = facts.has_learned

@@ -2,10 +2,10 @@
 
 The paper is *Analyzing limits for in-context learning*.
 
-The output certificate, the plateau (the paper's boundary values), its first correction, its onset
-and the profile of saturation. The rest of the study is re-exported here, so that `limits` finds all
-of it: one attention layer on scalar tokens (`scalar_attention` as the paper has it, `scalar_layer`
-with biases and positions), and `softmax`.
+Here are the output certificate, the plateau (the paper's boundary values), its first correction,
+its onset and the profile of saturation. The rest of the study is re-exported, so that `limits`
+finds all of it: one attention layer on scalar tokens (`scalar_attention` as the paper has it,
+`scalar_layer` with biases and positions), and `softmax`.
 
 Everything is computed and returned in float64. LayerNorm is torch's, with the biased variance and
 eps inside the root: gamma * center(h) / sqrt(mean(center(h)^2) + eps) + beta. The paper's

@@ -408,11 +408,11 @@ def hardmax_onset(
 
     From there it keeps at least 1 - delta of its attention on that set.
 
-    With M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the
+    Let M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the
     query itself, and alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme
     token, min t_j, and it takes both |alpha| |x| gap >= M, gap from it to the next distinct token,
-    and |alpha| |x| (|x| - min t_j) >= M, as the query is a rival too. The smallest such |x| when
-    p = 1.
+    and |alpha| |x| (|x| - min t_j) >= M, as the query is a rival too. For p = 1 it is the smallest
+    such |x|.
 
     Source: makes quantitative Naim & Asher (2025), Appendix G.1, Proposition 5, and G.2. Symbols as
     `context_mixture`.

@@ -163,9 +163,8 @@ def log_normaliser(w: Window, d: int) -> PerWindow:
 def mean_cosine(w: Window, d: int) -> PerWindow:
     """A_d(w) = d log Z / dw, the mean cosine to the query under the window's weights.
 
-    A_d(w) = I_(d/2)(w) / I_(d/2 - 1)(w).
-
-    coth w - 1/w for d = 3. A linear function is shrunk by this factor.
+    A_d(w) = I_(d/2)(w) / I_(d/2 - 1)(w), which is coth w - 1/w for d = 3. A linear function is
+    shrunk by this factor.
 
     Source: the mean of the von Mises-Fisher law.
 
