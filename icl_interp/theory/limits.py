@@ -253,9 +253,10 @@ def layernorm_far(
 
     What is returned is its limit, and what is left of the intercept.
 
-    Where the centred slope is not 0: `layernorm_plateau`, the same for every intercept and so in
-    every context, and `layernorm_correction`. Where it is 0 centring removes x, the output is
-    LayerNorm(intercept) at every x, and the context, which an intercept knows, stays in full.
+    Where the centred slope is not 0, these are `layernorm_plateau`, the same for every intercept
+    and so in every context, and `layernorm_correction`. Where it is 0 centring removes x, the
+    output is LayerNorm(intercept) at every x, and the context, which an intercept knows, stays in
+    full.
 
     Source: completes Naim & Asher (2025), Appendix G.1, Proposition 6, which is silent on a slope
     that is constant over the width. slope and intercept are as `attention_asymptote` returns them,

@@ -238,7 +238,7 @@ def noise_limit(w: Window, d: int) -> PerWindow:
 
     nu_n = E sum_i a_i^2 is what is left of unit label noise.
 
-    It is w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n
+    The limit is w coth w for d = 3. It holds for w^((d-1)/2) much below n; for larger w nu_n
     saturates at 1.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
