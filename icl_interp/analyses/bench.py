@@ -394,9 +394,9 @@ class Bench:
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
         """Predictions and truth at the scored points of `head_sample`: each (batch, point, target).
 
-        The prompts are in distribution. In the model's own float32: in distribution nothing needs
-        more, and it is done for every head. What lies before the first block that the interventions
-        touch is computed once for all of them.
+        The prompts are in distribution, where the model's own float32 is enough. This is done for
+        every head, so what lies before the first block that the interventions touch is computed
+        once for all of them.
         """
         prompts = self.head_sample
         model = self.single

@@ -78,8 +78,8 @@ class Remarks:
 class Evidence:
     """The numbers of a claim with their words, as a finding holds them.
 
-    A claim's function gives numbers alone, and the criterion the words. One from before that may
-    return an `Evidence`.
+    A claim's function gives numbers alone, and the criterion the words. A function of a claim that
+    is older than this may return an `Evidence`.
 
     Attributes:
         quantities: what the criterion asks for, by key. What cannot be measured is left out.

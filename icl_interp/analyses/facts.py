@@ -190,8 +190,8 @@ class Facts:
     def learned(self) -> Estimate:
         """The share of what can be explained in distribution that the model explains.
 
-        It comes with its interval. R^2, where labels have no noise. Else R^2 over that of the best
-        possible predictor, where one is known, or the R^2 of the noise-free values
+        It comes with its interval. Where labels have no noise it is R^2. Else it is R^2 over that
+        of the best possible predictor, where one is known, or the R^2 of the noise-free values
         (`evaluation.in_distribution`).
         """
         if "learned" not in self.in_distribution:

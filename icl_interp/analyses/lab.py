@@ -129,9 +129,7 @@ class Lab(Bench):
     def controls(self) -> "Controls":
         """The same bench with untrained models: same config, fresh weights.
 
-        Of each function they are shown one context.
-
-        This bench has one context of each function. The weights of the models do not depend on the
+        The bench has one context of each function. The weights of the models do not depend on the
         seed of the sample: a verdict must not change with the seed because of a control.
         """
         return Controls(

@@ -27,7 +27,7 @@ class Measurement(Generic[R]):
 
     The lab runs each once, however many claims ask for it.
 
-    It is also the key of its result: `results[far.intact]`. No two may have one name.
+    A measurement is also the key of its result: `results[far.intact]`. No two may have one name.
 
     A measurement that runs the model over queries declares what it asks. The lab then runs what all
     measurements ask for together, and reads each context once:

@@ -80,10 +80,9 @@ def _has_many_weights(lab: Lab) -> bool:
 
 @measurement("mechanism/patterns", asks=_asks_patterns)
 def patterns(lab: Lab, swept: Swept | None) -> DataArray:
-    """Mean attention weights (`probes.AttentionPattern`): (layer, head, query, key), by token.
+    """Mean attention weights of `probes.AttentionPattern`: (layer, head, query, key), by token.
 
-    They are those of `probes.AttentionPattern`. Of a large model, with more than `MOST` weights,
-    only the row of the query.
+    A large model, with more than `MOST` weights, has only the row of the query.
     """
     names = token_names(_kinds(lab))
     if swept:
@@ -197,8 +196,8 @@ def attribution(lab: Lab, swept: Swept) -> DataArray:
 def variance(lab: Lab, swept: Swept) -> DataArray:
     """Variance of each coordinate of the prediction over the prompts of `attribution`, (target,).
 
-    It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody
-    needs it.
+    The shares of a coordinate in `attribution` are shares of this variance. Nobody needs it for a
+    prediction that is a number.
     """
     predicted = swept.f[:, 0].double()
     values = predicted.var(0, unbiased=False).numpy()

@@ -12,11 +12,9 @@ from icl_interp.results import make_array
 def own(lab: Lab, swept: Swept) -> DataArray:
     """Mean and standard deviation of the output f in distribution, each prompt at its own query.
 
-    Each prompt has its own query. Of vectors, the root of the summed variances, and the mean over
-    coordinates.
-
-    The standard deviation is u, the unit of every size of f: it belongs to the function that a
-    model computes, not to its weights. Edits that leave the function leave it.
+    The standard deviation is u, the unit of every size of f. It belongs to the function that a
+    model computes, not to its weights: edits that leave the function leave it. For vectors, u is
+    the root of the summed variances of coordinates, and the mean is over coordinates, too.
     """
     f = swept.f[:, 0]
     u = f.var(0, unbiased=False).sum().sqrt()

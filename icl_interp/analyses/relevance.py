@@ -6,10 +6,12 @@ interval from the lowest to the highest.
 
 Heads of a layer that attend alike in every prompt are one head of several parts: together they
 write the same mixture of tokens, read by the sum of their matrices. So they are ablated together
-and count once. Two copies of a head whose outputs cancel do nothing together, though either alone
-would be missed. So it is with two heads of
-other layers or with other patterns: where the prediction changes without the one as it does without
-the other, with the opposite sign, they count as one.
+and count once.
+
+Two heads whose outputs cancel count as one, too: together they do nothing, though either alone
+would be missed. They may be copies of one head, or have different layers or patterns. Two heads
+cancel where the prediction changes without the one as it does without the other, with the opposite
+sign.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -188,8 +190,8 @@ def that_move(result: DataArray) -> list[bool]:
 
     Copies do not count.
 
-    For what is measured over heads, where nothing is known of how well the model has learned. It is
-    by the mean over the sample, without an interval.
+    This serves what is measured over heads, where nothing is known of how well the model has
+    learned. It is by the mean over the sample, without an interval.
 
     Args:
         result: of `relevance`.
@@ -242,10 +244,10 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
 
     Intervals hold for all heads at once, and are made on the logarithm.
 
-    In a model that learned its task it is the factor on the error. An error of one that did not
-    means nothing: there it is the change of the prediction in u. Either is asked of the mean error
-    and of that of a typical unit (the geometric mean); a head matters if one of them says so, and
-    does not if both say so.
+    In a model that learned its task the effect is the factor on the error. An error of one that did
+    not means nothing: there the effect is the change of the prediction in u. Either is asked of the
+    mean error and of that of a typical unit (the geometric mean); a head matters if one of them
+    says so, and does not if both say so.
     """
     result = results[relevance]
     on_error = facts.has_learned

@@ -69,7 +69,6 @@ def tie(
 def tied(result: DataArray) -> dict[str, Estimate]:
     """The quantities of `TIED`: how much of predictions a reading explains, how far they move.
 
-    They are the share of the predictions that a reading explains, and how far the predictions move.
     Both are relative to the variance of the model's predictions over the sample. Predictions that
     never vary are made by nothing: there no part counts as used.
 

@@ -56,8 +56,8 @@ class KNearest:
 class NadarayaWatson:
     """Kernel regression: the mean of the labels seen with weights exp(-beta |x - x_i|^2).
 
-    What a softmax attention head computes whose score is -beta |x - x_i|^2. The kernel's width is
-    1 / sqrt(2 beta).
+    It is what a softmax attention head computes whose score is -beta |x - x_i|^2. The kernel's
+    width is 1 / sqrt(2 beta).
     """
 
     beta: float

@@ -67,8 +67,8 @@ class Intervention(ABC):
 
         Sweeps read queries in this way.
 
-        It is the same for what acts on every token alike. What is kept by position keeps the last
-        one only.
+        Where an intervention acts on every token alike, the part is the intervention itself. What
+        is kept by position keeps the last one only.
 
         Raises:
             InputError: it acts on other tokens only.

@@ -48,7 +48,7 @@ def entropy_deficit(pattern: Pattern, visible: PerRow | None = None) -> PerRow:
 
     A row sees all keys, unless `visible` says how many.
 
-    It is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a
+    D is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a
     one-hot row.
 
     Source: Kullback & Leibler (1951), "On information and sufficiency".

@@ -138,13 +138,14 @@ def map_orthogonality(
 ) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
-    The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the
-    bilinear form of query and key. Both are those of `read_in` and `written`: gains of norms folded
-    in, and nothing that a LayerNorm removes. With a `reading`, what a head writes is taken as it is
-    read (`read_as`).
-    So they stay as they are when weights change and no output does. (`model.OV` and `model.QK` are
-    the bare products.) Subspaces are spanned by the fewest singular directions that hold `share` of
-    a map's squared norm.
+    The OV map W_V W_O takes what a head reads to what it writes. The QK map W_Q W_K^T is the
+    bilinear form of query and key. Both are made of `read_in` and `written`, which fold in gains of
+    norms and leave out what a LayerNorm removes. So the maps stay as they are when weights change
+    and no output does. (`model.OV` and `model.QK` are the bare products.) With a `reading`, what a
+    head writes is taken as it is read (`read_as`).
+
+    Angles are those between subspaces. A subspace is spanned by the fewest singular directions that
+    hold `share` of a map's squared norm.
 
     Returns:
         ov_cosine, qk_cosine: `frobenius_cosines`, Matrix (layer, head, other).

@@ -19,9 +19,9 @@ def register(cls: type[T]) -> type[T]:
 
     Runs on it can then be saved, loaded, resumed and analysed.
 
-    It may be called, or stand above `@dataclass` as a decorator. Registering a class again from the
-    same place (a notebook cell that runs a second time) replaces it. Whoever loads the run has to
-    register the class first.
+    This may be called, or stand above `@dataclass` as a decorator. Registering a class again from
+    the same place (a notebook cell that runs a second time) replaces it. Whoever loads the run has
+    to register the class first.
 
     Args:
         cls: a task (a frozen dataclass below `Task`), or a law that such a task has in a field (a

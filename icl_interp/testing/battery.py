@@ -159,7 +159,7 @@ class Battery:
     def summary(self) -> list[str]:
         """The battery in a few sentences.
 
-        Where none is wrong, they name the claims of which that says nothing.
+        They also name claims without any decided verdict, of which "0 wrong" says nothing.
         """
         lines = []
         for kind, said in SAID.items():
@@ -444,8 +444,8 @@ def subject(row: Row) -> str:
 def excepted(row: Row, study: Study) -> bool:
     """Whether a study declares that a verdict need not withstand a trial.
 
-    For models that know nothing: of a claim that may hold for all of a kind ("ignorance"), or for
-    one ("models").
+    Under "ignorance" it names claims that may hold for all models of a kind that know nothing, and
+    under "models" single verdicts in single trials.
     """
     if row["trial"] == "ignorant":
         kind = f"{row['claim']} of {row['variant']}"

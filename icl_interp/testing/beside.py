@@ -66,9 +66,7 @@ def no_common_stream(idle: Config, rival: Config) -> str | None:
 def side_by_side(idle: HookedTransformer, rival: HookedTransformer) -> HookedTransformer:
     """Both models in one stream, each with coordinates, heads and hidden units of its own.
 
-    The rival alone is read out.
-
-    In float64.
+    The rival alone is read out. Everything is in float64.
 
     Raises:
         InputError: no model can hold both; the message says why.

@@ -475,9 +475,8 @@ def check_study(
     """Check that a study keeps the rules of the house.
 
     A member of each of its constructions is measured and judged, and the figures are made. The
-    study need not be registered.
-    What it cannot keep it declares in `Study.exceptions`, with the reason; an exception that is not
-    needed is an error.
+    study need not be registered. What it cannot keep it declares in `Study.exceptions`, with the
+    reason; an exception that is not needed is an error.
 
     Args:
         study: the study, or the name of a registered one.

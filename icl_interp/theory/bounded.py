@@ -1,11 +1,9 @@
 """What bounds the output where LayerNorm does not: tanh normalisation, or a bounded read-in.
 
-A bounded read-in reads tokens in as bounded vectors.
-
 Naim & Asher (2025), section 6, propose to constrain embeddings. Both constraints trade LayerNorm's
 plateau for one of their own, which these closed forms give, in float64. Tanh normalisation is
-gamma * tanh(alpha h) + beta, Zhu et al. (2025); a bounded read-in is v b / sqrt(b^2 + |v|^2) with
-v = x W + bias.
+gamma * tanh(alpha h) + beta, Zhu et al. (2025). A bounded read-in is v b / sqrt(b^2 + |v|^2) with
+v = x W + bias: a vector shorter than b.
 """
 
 from jaxtyping import Float

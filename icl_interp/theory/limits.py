@@ -2,10 +2,10 @@
 
 The paper is *Analyzing limits for in-context learning*.
 
-The output certificate, the plateau (the paper's boundary values), its first correction, its onset
-and the profile of saturation. The rest of the study is re-exported here, so that `limits` finds all
-of it: one attention layer on scalar tokens (`scalar_attention` as the paper has it, `scalar_layer`
-with biases and positions), and `softmax`.
+Here are the output certificate, the plateau (the paper's boundary values), its first correction,
+its onset and the profile of saturation. The rest of the study is re-exported, so that `limits`
+finds all of it: one attention layer on scalar tokens (`scalar_attention` as the paper has it,
+`scalar_layer` with biases and positions), and `softmax`.
 
 Everything is computed and returned in float64. LayerNorm is torch's, with the biased variance and
 eps inside the root: gamma * center(h) / sqrt(mean(center(h)^2) + eps) + beta. The paper's
@@ -253,9 +253,10 @@ def layernorm_far(
 
     What is returned is its limit, and what is left of the intercept.
 
-    Where the centred slope is not 0: `layernorm_plateau`, the same for every intercept and so in
-    every context, and `layernorm_correction`. Where it is 0 centring removes x, the output is
-    LayerNorm(intercept) at every x, and the context, which an intercept knows, stays in full.
+    Where the centred slope is not 0, these are `layernorm_plateau`, the same for every intercept
+    and so in every context, and `layernorm_correction`. Where it is 0 centring removes x, the
+    output is LayerNorm(intercept) at every x, and the context, which an intercept knows, stays in
+    full.
 
     Source: completes Naim & Asher (2025), Appendix G.1, Proposition 6, which is silent on a slope
     that is constant over the width. slope and intercept are as `attention_asymptote` returns them,

@@ -150,10 +150,8 @@ def attention_terms(
 ) -> AttentionTerms:
     """Weights times values of one head: mu_j(x) for token j, and beta(x) for the query.
 
-    mu_j(x) is the weight of token j times x_j, and beta(x) the weight of the query times x.
-
-    mu_j = x_j e^(alpha x x_j) / Z and beta = x e^(alpha x^2) / Z, Z = e^(alpha x^2) + sum_k
-    e^(alpha x x_k).
+    mu_j(x) = x_j e^(alpha x x_j) / Z and beta(x) = x e^(alpha x^2) / Z, with
+    Z = e^(alpha x^2) + sum_k e^(alpha x x_k).
 
     Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7 (where the exponent of one sum
     lacks its end). Symbols as `context_mixture`.
@@ -410,11 +408,11 @@ def hardmax_onset(
 
     From there it keeps at least 1 - delta of its attention on that set.
 
-    With M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the
+    Let M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the
     query itself, and alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme
     token, min t_j, and it takes both |alpha| |x| gap >= M, gap from it to the next distinct token,
-    and |alpha| |x| (|x| - min t_j) >= M, as the query is a rival too. The smallest such |x| when
-    p = 1.
+    and |alpha| |x| (|x| - min t_j) >= M, as the query is a rival too. For p = 1 it is the smallest
+    such |x|.
 
     Source: makes quantitative Naim & Asher (2025), Appendix G.1, Proposition 5, and G.2. Symbols as
     `context_mixture`.

@@ -1,10 +1,8 @@
 """What each score function makes of scores that grow, and of ever more keys.
 
-Closed forms and limits.
-
-Naim & Asher (2025), section 6, propose to revise the scoring function. These are the two things
-that softmax does to a far or a long prompt, hardmax and dispersion, for softmax and for what may
-replace it, over n visible keys of scores s:
+Naim & Asher (2025), section 6, propose to revise the scoring function. Softmax does two things to a
+far or a long prompt: hardmax and dispersion. Here are closed forms and limits of both, for softmax
+and for what may replace it, over n visible keys of scores s:
 
 * "softmax": exp(s) / sum exp(s).
 * "scaled_softmax": softmax of s log n. Chiang & Cholak (2022); Nakanishi (2025) with a learned

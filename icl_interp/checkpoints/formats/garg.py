@@ -234,10 +234,10 @@ def _remedy(key: str) -> str:
 
 
 def _config(source: Path, given: Given) -> Stored | None:
-    """The config.yaml beside the weights, or None.
+    """The config.yaml beside the weights.
 
-    None where there is no such file, or where it belongs to another program and given settings
-    replace it.
+    It is None where there is no such file, or where it belongs to another program and given
+    settings replace it.
 
     Raises:
         InputError: it is not one of Garg et al.'s, and what it would tell was not given.

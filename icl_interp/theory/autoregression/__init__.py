@@ -1,7 +1,5 @@
 """Linear attention that learns s_{t+1} = W s_t in context: closed forms of its loss and minima.
 
-The source is Sander, Giryes, Suzuki, Blondel & Peyré (2024).
-
 W is new in each sequence: diagonal with independent eigenvalues on the unit circle (unitary), or
 with conjugate pairs of them (a rotation). The layer's prediction depends on its heads through
 C = B^T A, and on a number p_t for each token. The expected squared error is exact, a polynomial in

@@ -73,13 +73,12 @@ def augmented_tokens(states: States, first: Matrices | None = None) -> Tokens:
 
 
 def augmenting_patterns(n_tokens: int, margin: float) -> Float[Tensor, "2 query key"]:
-    """The attention of two heads that see positions only: their own token, and the one before.
+    """The attention of two heads by position: one on the own token, one on the token before it.
 
-    One head looks at its own token, the other at the token before it. Causal softmax of scores that
-    are `margin` at that token and 0 at the others: the weight off it is at most t e^-margin. The
-    first token has none before it and itself gets all the weight: the third block of e_0 comes out
-    as s_0, where it should be 0, however large the margin is. A step of size eta from 0 then loses
-    d^2 eta^2 more.
+    It is the causal softmax of scores that are `margin` at that token and 0 at the others. In row t
+    the weight off that token is at most t e^-margin. The first token has none before it and itself
+    gets all the weight. So the third block of e_0 comes out as s_0, where it should be 0, however
+    large the margin is. A step of size eta from 0 then loses d^2 eta^2 more.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Lemma 1, which does not mention the
     first token.

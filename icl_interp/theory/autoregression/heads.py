@@ -48,11 +48,9 @@ class HeadProducts(NamedTuple):
 def needed_heads(d: int, *, paired: bool) -> int:
     """The fewest heads with which the loss can be 0: d, or d / 2 for conjugate pairs.
 
-    With `paired`, eigenvalues come in conjugate pairs.
-
-    Enough to reach 0, which is not enough to find it: from small random weights gradient descent
-    with d / 2 heads ends at 0 in a part of runs only, and at other minima of the loss in the rest.
-    With d heads it found 0 in every run tried.
+    So many heads can reach 0, but training need not find it. From small random weights gradient
+    descent with d / 2 heads ends at 0 in a part of runs only, and at other minima of the loss in
+    the rest. With d heads it found 0 in every run tried.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 3 and 6, Lemmas 2 and 3.
 

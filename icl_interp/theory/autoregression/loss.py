@@ -38,10 +38,8 @@ States = Complex[Tensor, "*batch token dim"] | Float[Tensor, "*batch token dim"]
 def prediction(states: States, A: Heads, B: Heads, p: Positions) -> Tensor:
     """What the layer predicts for s_T: sum_t p_t sum_h b_h * s_t <a_h * s_q, s_t>.
 
-    The product * is taken entry by entry.
-
-    The product <x, y> = sum_i conj(x_i) y_i. Only B^T A matters: entry j is sum_t p_t s_tj sum_i
-    (B^T A)_ji conj(s_qi) s_ti.
+    The product * is taken entry by entry, and <x, y> = sum_i conj(x_i) y_i. Only B^T A matters:
+    entry j is sum_t p_t s_tj sum_i (B^T A)_ji conj(s_qi) s_ti.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), equation (6) under Assumption 3, and
     Lemma 2.

@@ -41,9 +41,8 @@ def position_hessian(n_tokens: int, mu: float) -> Float[Tensor, "token token"]:
     The loss is quadratic in p, with second derivative 2 H.
 
     Tokens t and t' go into the prediction with s_t^2 / s_q and s_t'^2 / s_q: their angles differ by
-    2 theta (t - t').
-    H = I where 4 / mu is a whole number; for mu to infinity its eigenvalues tend to T, 0, 0, ...
-    (`significant_count`).
+    2 theta (t - t'). H = I where 4 / mu is a whole number; for mu to infinity its eigenvalues tend
+    to T, 0, 0, ... (`significant_count`).
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 7.
 

@@ -65,8 +65,7 @@ class FunctionClass:
 
         The equation holds for all c that sum to 0.
 
-        What of the law of f can be averaged in closed form is: slopes, phases, and directions where
-        f is linear.
+        Means over slopes, phases, and directions where f is linear are in closed form.
 
         Args:
             points: x, any length; of the unit sphere or of a subspace (B^T x).

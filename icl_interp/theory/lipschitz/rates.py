@@ -258,10 +258,9 @@ def transfer_bound_as_printed(
 ) -> Float[Tensor, ""]:
     """The printed lower bound on the risk at L' of a window for L, up to a constant.
 
-    It is false for L' > L.
-
-    L'^2 S^(-2/(d+2)) for L' > L: too large for every constant as S grows. S^(1/(d+2)) / n for
-    L' <= L, where a factor sigma^2 is missing: it is not a squared label. See `transfer_bound`.
+    For L' > L it is L'^2 S^(-2/(d+2)), which is false: too large for every constant as S grows. For
+    L' <= L it is S^(1/(d+2)) / n, where a factor sigma^2 is missing: it is not a squared label. See
+    `transfer_bound`.
 
     Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
     Theorem 3; its second exponent is printed as 2 / (2 (d+2)).

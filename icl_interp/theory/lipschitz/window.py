@@ -163,9 +163,8 @@ def log_normaliser(w: Window, d: int) -> PerWindow:
 def mean_cosine(w: Window, d: int) -> PerWindow:
     """A_d(w) = d log Z / dw, the mean cosine to the query under the window's weights.
 
-    A_d(w) = I_(d/2)(w) / I_(d/2 - 1)(w).
-
-    coth w - 1/w for d = 3. A linear function is shrunk by this factor.
+    A_d(w) = I_(d/2)(w) / I_(d/2 - 1)(w), which is coth w - 1/w for d = 3. A linear function is
+    shrunk by this factor.
 
     Source: the mean of the von Mises-Fisher law.
 
@@ -239,7 +238,7 @@ def noise_limit(w: Window, d: int) -> PerWindow:
 
     nu_n = E sum_i a_i^2 is what is left of unit label noise.
 
-    It is w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n
+    The limit is w coth w for d = 3. It holds for w^((d-1)/2) much below n; for larger w nu_n
     saturates at 1.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.

@@ -258,10 +258,7 @@ def paired(g: torch.Generator) -> Case:
 
 
 def _deeper(model: HookedTransformer, n_layers: int, last: int) -> HookedTransformer:
-    """A model with more layers: all are empty but for the last few.
-
-    The last few are those of this model.
-    """
+    """A model with more layers: the last few are those of this model, and the others are empty."""
     found = blank(**{**asdict(model.cfg), "n_layers": n_layers})
     weights = dict(model.state_dict())
     for i in reversed(range(last)):

@@ -2,9 +2,9 @@
 
 Matrices W are unitary or rotations.
 
-Gradient descent on the exact loss, from several random starts. What is shown of a setting is the
-run of least loss, and what is said is about all runs: d / 2 heads suffice for rotations, which does
-not mean that descent finds it.
+Training is gradient descent on the exact loss, from several random starts. What is shown of a
+setting is the run of least loss, and what is said is about all runs: d / 2 heads suffice for
+rotations, which does not mean that descent finds a loss of 0.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,9 +2,9 @@
 
 The rows that early stopping leaves are smooth.
 
-One coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic function
-of each row of P, so gradient descent on it is exact; it starts at P = 0 and stops when the mean
-loss over the rows falls below 1e-3.
+There is one coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic
+function of each row of P, so gradient descent on it is exact; it starts at P = 0 and stops when the
+mean loss over the rows falls below 1e-3.
 """
 
 from collections.abc import Mapping, Sequence

@@ -133,9 +133,9 @@ def _shapes(unit: Unit) -> tuple[tuple[int, int], ...]:
 
 
 def loss_of(unit: Unit, weights: Weights) -> Float[Tensor, " seed"]:
-    """Mean loss over all lengths of the prompt over d, the loss of predicting 0.
+    """Mean loss over all lengths of the prompt, in units of d, the loss of predicting 0.
 
-    It is 1 for predicting 0, and 0 at a minimiser.
+    It is 0 at a minimiser.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), loss (3) and Proposition 4.
     """

@@ -82,8 +82,8 @@ def multiplied(prompts: Prompts, factor: Start) -> Prompts:
 def starts(lab: Lab) -> DataArray:
     """Normalised errors from the task's own s_0, and from others with and without rescaled heads.
 
-    (unit, point, arm). Those from other starts are means over `N_STARTS` of them, drawn with the
-    sample's seed, each the same in all prompts.
+    The axes are (unit, point, arm). Errors from other starts are means over `N_STARTS` of them,
+    drawn with the sample's seed, each the same in all prompts.
     """
     usual = _missed(lab, lab.few)
     rescaled = torch.zeros_like(usual)

@@ -156,7 +156,7 @@ def real_heads_needed(task: AutoregressiveProcess) -> int:
 def not_above(least: float) -> Callable[[Facts], str | None]:
     """What `Claim.learned` asks of models that never come near the usual R2.
 
-    It says that a model has at most this.
+    The function that is returned says so where a model's R2 is at most `least`.
     """
 
     def says(facts: Facts) -> str | None:

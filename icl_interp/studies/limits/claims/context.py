@@ -310,8 +310,9 @@ def _far_spread(
 ) -> dict[str, Interval]:
     """The spread over that nearby, at 1e4 and 1e9 units and drawn places about them, and its slope.
 
-    No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it
-    does not is asked of it only. Without drawn places (of a control) the known ones alone.
+    There is no slope where the spread has sunk into rounding. A spread that is large at 1e4 may
+    sink beyond, so "lasting" is asked of such a spread only. Without drawn places (of a control)
+    the known ones count alone.
     """
     sizes = np.abs(curve["x"].values)
     out = np.isclose(sizes, ERASED_AT * x_unit)

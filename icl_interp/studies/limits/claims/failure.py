@@ -51,9 +51,9 @@ IDLE = 0.1
 
 
 def _per_unit(errors: DataArray, arm: str, place: str, as_at: str = "") -> np.ndarray:
-    """Squared errors, one for each unit, or one for each pair at a drawn place.
+    """Squared errors: one for each unit, or at a drawn place one for each pair of units on it.
 
-    The units of a pair share a drawn place. `as_at` tells the place where it is not `place`.
+    `as_at` tells the place where it is not `place`.
     """
     values = errors.sel(arm=arm, place=place).values
     if (as_at or place) in DRAWN:

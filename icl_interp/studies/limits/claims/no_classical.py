@@ -158,10 +158,7 @@ def unlikeness(square: np.ndarray, f: np.ndarray, f_squared: np.ndarray) -> np.n
 def similarity(
     f: Float[np.ndarray, "*arms unit prompt"], other: Float[np.ndarray, "... unit prompt"]
 ) -> Float[np.ndarray, "..."]:
-    """1 - E (f - A)^2 / Var f over the prompts of each arm.
-
-    Var f is the variance of f over the same prompts.
-    """
+    """1 - E (f - A)^2 / Var f, mean and variance over the prompts of each arm; A is `other`."""
     f = f.reshape(*f.shape[:-2], -1)
     other = other.reshape(*other.shape[:-2], -1)
     centred = f - f.mean(-1, keepdims=True)

@@ -56,10 +56,7 @@ SMALL = 0.2  # shrink and tilt up to this leave an error of at most a tenth of t
 
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong with f = (1 - shrink) c + tilt x + offset, for a function of value c.
-
-    The function has the value c everywhere.
-    """
+    """What is wrong with f = (1 - shrink) c + tilt x + offset, for the constant function c."""
 
     shrink: float = 0.0
     tilt: float = 0.0
@@ -275,10 +272,7 @@ def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, 
 
 
 def two_widths(g: torch.Generator, low: float, high: float) -> Case:
-    """The wider models' errors are about low^2 to high^2 of the others', whatever the functions.
-
-    The functions may be of any size.
-    """
+    """Errors of wider models: about low^2 to high^2 of the others', for functions of any size."""
     task = random_constants(g)
     shrink = number(g, 0.1, 0.12)
     factor = number(g, low, high)

@@ -56,10 +56,7 @@ BOUNDARY = within("distance from the exact boundary value", CLOSE)
 
 
 def first_layer(model: HookedTransformer) -> HookedTransformer:
-    """The model's read-in, first attention layer and read-out in float64, as they are.
-
-    They make one layer of their own.
-    """
+    """The model's read-in, first attention layer and read-out as they are: one layer in float64."""
     return _layer(model, model.cfg.n_heads, norm=False)
 
 
@@ -159,10 +156,7 @@ def limits_of(
 
 
 def run(setup: Setup) -> dict[str, Result]:
-    """Readings of every head, the three sums, the boundary value behind a norm, the whole layer.
-
-    The whole layer is as trained.
-    """
+    """Readings of each head, three sums, the boundary value behind a norm, the layer as trained."""
     if not setup.has(MODEL):
         return {}
     checkpoint = setup.models[MODEL]

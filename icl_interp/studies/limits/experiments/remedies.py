@@ -1,9 +1,8 @@
 """Beyond Naim & Asher (2025): what its closing advice is worth.
 
-Score functions, norms, bounded read-ins side by side.
-
-The paper's section 6 suggests to constrain embeddings and to revise the scoring function. Eight
-models that differ in that one respect are trained alike and measured alike, paired by function.
+The paper's section 6 suggests to constrain embeddings and to revise the scoring function. So score
+functions, norms and bounded read-ins stand side by side: eight models that differ in that one
+respect are trained alike and measured alike, paired by function.
 """
 
 from collections.abc import Callable, Mapping

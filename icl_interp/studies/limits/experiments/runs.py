@@ -1,6 +1,6 @@
 """Arms of runs: those of one recipe that differ in their seed.
 
-Their errors, and whether they may be compared.
+Here are their errors, and whether they may be compared.
 
 Whether a kind of training is better is a question about trainings, so seeds are what is exchanged,
 and not functions: `analyses.permutation` has the intervals. How far two kinds must differ, and what

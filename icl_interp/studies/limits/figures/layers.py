@@ -104,10 +104,7 @@ FIGURE = ReportFigure(
 
 
 def _curves(curves: DataArray) -> Panel:
-    """What the logit lens reads over x after each block, in one context, and the function.
-
-    The context is the first.
-    """
+    """What the logit lens reads over x after each block, in the first context, and the function."""
     x = curves["x"].values
     first = curves.sel(context=0)
     names = [name for name in curves.indexes["what"] if name != "f"]

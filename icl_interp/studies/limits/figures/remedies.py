@@ -16,10 +16,7 @@ WIDE = 3.0  # quantities whose values differ by more than this factor have a log
 
 
 def remedies(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
-    """Side by side, with intervals; and the largest share of a head's weight as keys are added.
-
-    The share falls.
-    """
+    """Remedies side by side with intervals, and the fall of the largest weight with more keys."""
     figures = {}
     table = results.get("quantities")
     if isinstance(table, DataFrame):

@@ -74,14 +74,15 @@ def drawn_places(lab: Lab) -> DataArray:
 def drawn(lab: Lab, swept: Swept) -> DataArray:
     """f at far queries that are drawn: (statistic, unit, x); x is the middle of a stratum.
 
-    Each pair of units has places of its own, one in each
-    stratum (`Bench.drawn_sizes`), and for inputs of several coordinates a direction of its own
-    (`Bench.rays`). Statistics, means over the prompts of a unit but for the largest ones: "gap",
-    squared distance from f at 1e6 units in the same direction, and "largest gap", the largest
-    distance of a single prompt; "step", squared change from the stratum before (NaN at the first);
-    "spread", the variance over prompts by the two units that share a place, and "largest
-    deviation", the largest distance of one from their mean; "squared error", and that of the "law's
-    mean"; "size", the squared distance of f from the law's mean.
+    Each pair of units has places of its own, one in each stratum (`Bench.drawn_sizes`). For inputs
+    of several coordinates it has a direction of its own, too (`Bench.rays`).
+
+    Statistics, means over the prompts of a unit but for the largest ones: "gap", squared distance
+    from f at 1e6 units in the same direction, and "largest gap", the largest distance of a single
+    prompt; "step", squared change from the stratum before (NaN at the first); "spread", the
+    variance over prompts by the two units that share a place, and "largest deviation", the largest
+    distance of one from their mean; "squared error", and that of the "law's mean"; "size", the
+    squared distance of f from the law's mean.
     """
     n_units = lab.n_units
     unit_size = lab.unit_size
@@ -157,8 +158,7 @@ def _spread_of_pair(
 def drawn_ends(lab: Lab, swept: Swept) -> DataArray:
     """f of every context where lines are drawn through (`LINE_AT`): `far/ends`, places drawn.
 
-    The first two and the end of the grid make one line, the other three one
-    beyond it.
+    The first two places and the end of the grid make one line, the other three one beyond it.
     """
     f = as_numbers(swept.f)
     half = len(MIDDLES)

@@ -111,9 +111,8 @@ def _with_scales(lab: Lab) -> Sweep:
 def logs(lab: Lab, swept: Swept) -> DataArray:
     """log |f - c| and log of the last norm's scale, means over contexts: slopes are elasticities.
 
-    Elasticities are the slopes of these logs. c is the certificate's centre, what the output is
-    where the norm passes on nothing (0 without a certificate). A model without a norm has the scale
-    1.
+    Here c is the certificate's centre, what the output is where the norm passes on nothing (0
+    without a certificate). A model without a norm has the scale 1.
     """
     xs = lab.x_unit * np.sort(far.DECADES)
     f = as_numbers(swept.f)
@@ -316,7 +315,7 @@ def zone(curve: DataArray, sign: int) -> Interval:
 def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[str, Interval]:
     """E_f, E_N and E_sigma between two |x|: exponents of f - c, of the norm's numerator and scale.
 
-    f - c = N / sigma, so E_f = E_N - E_sigma: N is f - c times the scale.
+    With the norm's scale sigma, its numerator is N = sigma (f - c), so E_f = E_N - E_sigma.
     """
     xs, keep = direction(curve, sign)
     ends = keep[[_nearest(xs, low), _nearest(xs, high)]]
@@ -370,14 +369,13 @@ def boundary(
     certificate: DataFrame,
     own: DataArray,
 ) -> DataFrame:
-    """The boundary values of this model: a row a direction and quantity, with intervals.
+    """The boundary values of this model: a row a direction and quantity, with intervals over units.
 
-    Each has an interval over units. Rows: trained range (the largest |x| in it); zone; peak, the
-    mean over contexts of the largest |f|, where it is (geometric mean over contexts) and the share
-    of contexts whose peak exceeds the end's |f| by `LEVEL` u; onset; level and the spread over
-    contexts there; the same one decade beyond the trained range; level in closed form; approach
-    rate; far elasticities. NaN for what a model that does not level off lacks: peak, onset, level
-    and rate.
+    Rows: trained range (the largest |x| in it); zone; peak, the mean over contexts of the largest
+    |f|, where it is (geometric mean over contexts) and the share of contexts whose peak exceeds the
+    end's |f| by `LEVEL` u; onset; level and the spread over contexts there; the same one decade
+    beyond the trained range; level in closed form; approach rate; far elasticities. NaN for what a
+    model that does not level off lacks: peak, onset, level and rate.
     """
     u = float(own.sel(statistic="u"))
     known = _Known(as_numbers(swept.f), squares, logarithms, certificate, u)

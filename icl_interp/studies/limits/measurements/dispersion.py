@@ -146,10 +146,10 @@ def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
 def deficit(lab: Lab, swept: Swept) -> DataArray:
     """Entropy deficit of heads by unit: at the trained length, at ten of them, in the limit.
 
-    Resampled from all keys
-    that prompts of one function show to the same query; the functions of a pair are not mixed. The
-    limit is exact for that law: with n keys drawn from a pool of N, log n - H tends to sum_i p_i
-    log(p_i N), p the softmax over the pool. range is that of the scores: the deficit is at most
+    Scores are resampled from all keys that prompts of one function show to the same query. The
+    functions of a pair are not mixed. The limit is exact for that law: with n keys drawn from a
+    pool of N, log n - H tends to sum_i p_i log(p_i N), where p is the softmax over the pool and H
+    the entropy of the pattern. "range" is that of the scores: the deficit is at most
     min(range, range^2 / 8).
     """
     seen = swept.probe(Activations)

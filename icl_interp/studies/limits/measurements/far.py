@@ -363,10 +363,10 @@ def _at_ends(lab: Lab) -> Sweep | None:
 
 @measurement("far/plateaus", asks=_at_ends)
 def plateaus(lab: Lab, swept: Swept | None) -> DataArray:
-    """Squared distance of f at 1e6 units from the plateau that weights predict along the ray.
+    """Squared distance of f at 1e6 units from the plateau that weights predict on each unit's ray.
 
-    Each unit has a ray. The axes are (unit, direction): means over the prompts of a unit; empty
-    where the weights predict none.
+    The axes are (unit, direction): means over the prompts of a unit; empty where the weights
+    predict none.
     """
     values = np.zeros((0, 2))
     if swept:

@@ -219,7 +219,7 @@ def _lens_on_line(lab: Lab) -> Sweep:
 def curves(lab: Lab, swept: Swept) -> DataArray:
     """What the logit lens reads after each block over the inputs' interval, for a few contexts.
 
-    Shown is one context of each of a few functions; what = "f" is the function itself.
+    Each context is of another function; what = "f" is the function itself.
     """
     xs = swept.xs
     prompts = swept.prompts

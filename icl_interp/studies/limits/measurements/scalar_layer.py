@@ -131,12 +131,11 @@ def agreement(
     Gaps are the largest over contexts.
 
     Columns: "attention" and "output", forward - decomposition, of what the layer adds to the stream
-    and of f;
-    "limit", forward - `far_output` of f; "pattern", the largest total variation distance of a
-    head's attention weights from their limit, which says where a limit is not reached yet. Where
-    alpha = 0 comes of vectors q and k that cancel, the model's own scores are their rounding times
-    x^2, and the gaps show it from |x| ~ 1e4 on. At x = 0 there is no direction and "limit" means
-    nothing.
+    and of f; "limit", forward - `far_output` of f; "pattern", the largest total variation distance
+    of a head's attention weights from their limit, which says where a limit is not reached yet.
+    Where alpha = 0 comes of vectors q and k that cancel, the model's own scores are their rounding
+    times x^2, and the gaps show it from |x| ~ 1e4 on. At x = 0 there is no direction and "limit"
+    means nothing.
 
     Raises:
         InputError: as `layer_of`.

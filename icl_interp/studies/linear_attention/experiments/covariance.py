@@ -192,7 +192,7 @@ def _of(rows: Sequence[Mapping[str, Any]], kind: str, test: str) -> list[Mapping
 def _states_random(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """The softmax model performs well on random matrices at c = 1, and the LSA layer does not.
 
-    Both are trained and tested on random matrices.
+    Both are trained on random matrices, too.
     """
     lines = []
     for row in rows:

@@ -197,9 +197,9 @@ def _trained(setup: Setup) -> DataFrame:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Notes, because the source is silent: where random starts end, and the trained model.
+    """Notes, as the source is silent: how many starts end at rank one, and the trained model.
 
-    The first is on how often random starts end at the rank-one point.
+    The rank-one point is described as well.
     """
     ends = results.get("ends")
     if not isinstance(ends, DataArray):

@@ -382,7 +382,7 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_trained(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """The slides' table: M large has few points, low bias and high noise.
 
-    And whether training finds the minimum.
+    The last statement is on whether training finds the minimum.
     """
     # Each unit against the one that was trained at the next smaller L.
     falls = []

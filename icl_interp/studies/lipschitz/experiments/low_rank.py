@@ -1,6 +1,6 @@
 """Does a softmax unit find the few directions that labels depend on?
 
-Trained units, and the cap of Theorem 4.
+Trained units are measured, and the cap of Theorem 4 is tried.
 
 The slides train on generalised linear models g(B^T x) with the links w^T x + 2, (w^T x)^2 and cos(4
 w^T x) and show that the unit recovers col(B). They print no d, k, n and sigma: here d = 10, k = 2,

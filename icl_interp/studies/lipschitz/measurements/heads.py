@@ -166,8 +166,8 @@ def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
 
     A causal context is read once, unless whole prompts are asked for.
 
-    In distribution, so all on the model that reads contexts: a large one's own float32. What is
-    returned is float64.
+    The prompts are in distribution, so the model that reads contexts reads all of them: a large one
+    in its own float32. What is returned is float64.
     """
     model = lab.reader
     last = lab.encoding.n_tokens(prompts.n_points) - 1
