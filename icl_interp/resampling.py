@@ -245,7 +245,9 @@ def r_squared(
     residual = np.asarray(residual)
     total = np.asarray(total)
     nothing = (total <= least) & (residual <= least)  # neither is a NaN, which stays in sight
-    explained = 1 - residual / np.maximum(total, least)
+    # What is missed of almost nothing may be too many times it for a float: minus infinity.
+    with np.errstate(over="ignore"):
+        explained = 1 - residual / np.maximum(total, least)
     return np.where(nothing, empty, explained)
 
 

@@ -211,8 +211,11 @@ def test_the_printed_bounds_hold_for_narrow_windows_only(d):
     must_fail(check, lambda wide: theory.bias_bounds_as_printed(wide, n).lower)
 
 
+CLASSES = [theory.function_class("relu"), theory.function_class("linear")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("functions", map(theory.function_class, ("relu", "linear")), ids=str)
+@pytest.mark.parametrize("functions", CLASSES, ids=str)
 def test_the_term_of_order_one_over_n(functions):
     n, d = 200, 3
     table = theory.loss_table(n, d, functions, contexts=5000)
