@@ -43,7 +43,7 @@ def error_scores(errors: Mapping[str, Errors], name: str) -> dict[str, float]:
 
 def _error_rate(own: Errors, best: Errors, zero: Errors) -> dict[str, float]:
     """Error / |best - zero|, with its interval; NaN where the best is no better than zero."""
-    found = dict.fromkeys(("error_rate", "rate_low", "rate_high"), math.nan)
+    found: dict[str, float] = dict.fromkeys(("error_rate", "rate_low", "rate_high"), math.nan)
     if not best.mean() < zero.mean():
         return found
 
