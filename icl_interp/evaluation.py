@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from pandas import DataFrame
-from torch import nn
+from torch import Tensor
 from xarray import DataArray
 
 from icl_interp import resampling
@@ -19,12 +19,15 @@ from icl_interp.baselines import named, reference
 from icl_interp.baselines.base import Predictor, Zero, predictions
 from icl_interp.baselines.law import RELATIVE, LawMean, uninformed
 from icl_interp.baselines.reference import NOTHING, REFERENCES
-from icl_interp.checkpoints.config import RunConfig
+from icl_interp.baselines.scores import error_scores, explained
+from icl_interp.checkpoints import store
 from icl_interp.errors import InputError, unknown, whole
 from icl_interp.models.tokens import Encoding
+from icl_interp.predictors import adapters, checks
+from icl_interp.predictors.conversion import as_predictor, described
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.resampling import Interval, r_squared
+from icl_interp.resampling import Interval
 from icl_interp.results import make_array, table_of_rows
 from icl_interp.tasks.base import Scalable, Task
 
@@ -34,6 +37,9 @@ CHUNK = 2048
 # call costs more than its prompts.
 BATCH = 256
 Arm = Literal["functions", "inputs", "both"]
+SHOWN = ("error", "low", "high", "error_rate", "r2")  # of all scores, those that are shown
+INTERVAL = "95 % studentised bootstrap over functions"
+NO_BEST = "no least squares, because this task names no features in which its functions are linear"
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,8 @@ class Sample:
 
     def __post_init__(self) -> None:
         # A chunk holds all contexts of a function; errors are kept by function and point.
-        for name, most in (("n_functions", 10**6), ("n_contexts", 10**5)):
-            whole(getattr(self, name), name, 1, most)
+        whole(self.n_functions, "n_functions", 1, 10**6)
+        whole(self.n_contexts, "n_contexts", 1, 10**5)
         whole(self.seed, "seed", 0)
         if self.task.n_points <= self.task.n_determining:
             raise InputError(
@@ -64,7 +70,8 @@ class Sample:
 
         They are guesses (Naim & Asher 2025, section 3.3).
         """
-        return slice(self.task.n_points - 1 if self.last else self.task.n_determining, None)
+        first = self.task.n_points - 1 if self.last else self.task.n_determining
+        return slice(first, None)
 
     def __iter__(self) -> Iterator[Prompts]:
         """Whole functions, as many as fit in a chunk."""
@@ -75,11 +82,10 @@ class Sample:
             yield self.task.sample(n, stream, n_contexts=self.n_contexts, dtype=torch.float64)
 
     def __str__(self) -> str:
-        first = self.task.n_points if self.last else self.task.n_determining + 1
-        return (
-            f"mean squared error over points {first}..{self.task.n_points} of {self.n_functions} "
-            f"functions x {self.n_contexts} contexts, seed {self.seed}"
-        )
+        first = self.scored.start + 1
+        points = f"points {first}..{self.task.n_points}"
+        prompts = f"{self.n_functions} functions x {self.n_contexts} contexts"
+        return f"mean squared error over {points} of {prompts}, seed {self.seed}"
 
 
 class PointErrors(NamedTuple):
@@ -105,19 +111,27 @@ def point_errors(predictor: Predictor, sample: Sample, at_values: bool = False) 
         at_values: whether predictions are compared with the functions' values, not with labels,
             which may have noise.
     """
-    parts, predicted = (
-        [],
-        torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool),
-    )
+    task = sample.task
+    scored_points = range(task.n_points)[sample.scored]
+    predicted = torch.zeros(len(scored_points), dtype=torch.bool)
+    squared = []
     for prompts in sample:
-        pieces = (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
-        truth = sample.task.targets(prompts.parameters, prompts.xs) if at_values else prompts.ys
-        predicted_all = torch.cat([predictions(predictor, piece) for piece in pieces])
-        missed = (predicted_all - truth)[:, sample.scored]
-        errors = missed.square().mean(-1)
+        truth = task.targets(prompts.parameters, prompts.xs) if at_values else prompts.ys
+        missed = _predictions(predictor, prompts) - truth
+        errors = missed[:, sample.scored].square().mean(-1)
         predicted |= ~errors.isnan().all(0)
-        parts.append(errors.unflatten(0, (-1, sample.n_contexts)).mean(1).numpy())
-    return PointErrors(np.concatenate(parts), predicted.numpy())
+        by_function = errors.unflatten(0, (-1, sample.n_contexts))
+        squared.append(by_function.mean(1).numpy())
+    return PointErrors(np.concatenate(squared), predicted.numpy())
+
+
+def _predictions(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+    """Predictions of all prompts, a batch after the other."""
+    parts = []
+    for start in range(0, len(prompts), BATCH):
+        batch = prompts[start : start + BATCH]
+        parts.append(predictions(predictor, batch))
+    return torch.cat(parts)
 
 
 def _reference(name: str, sample: Sample) -> PointErrors:
@@ -130,7 +144,8 @@ def _reference(name: str, sample: Sample) -> PointErrors:
 
 
 def _compute_reference(name: str, sample: Sample) -> PointErrors:
-    return point_errors(Zero() if name == NOTHING else REFERENCES[name](sample.task), sample)
+    predictor = Zero() if name == NOTHING else REFERENCES[name](sample.task)
+    return point_errors(predictor, sample)
 
 
 _kept_reference = functools.lru_cache(maxsize=128)(_compute_reference)
@@ -166,9 +181,19 @@ def function_errors(
         An array `(n_functions,)` for each predictor.
     """
     sample = Sample(task, n_functions, n_contexts, seed, last, CHUNK)
-    added = (reference.of_task(task) if references is True else references) or ()
-    found = {name: point_errors(p, sample) for name, p in predictors.items() if name not in added}
-    found |= {name: _reference(name, sample) for name in added}
+    added: tuple[str, ...] = ()
+    if references is True:
+        added = reference.of_task(task)
+    elif references:
+        added = references
+
+    found = {}
+    for name, predictor in predictors.items():
+        # A reference of the same name is computed once for all models.
+        if name not in added:
+            found[name] = point_errors(predictor, sample)
+    for name in added:
+        found[name] = _reference(name, sample)
     return _over_points(found)
 
 
@@ -177,10 +202,16 @@ def _over_points(found: Mapping[str, PointErrors]) -> dict[str, np.ndarray]:
 
     A model that reads stacked prompts predicts the query alone, for example.
     """
-    scored = np.logical_and.reduce([errors.predicted for errors in found.values()])
-    if not scored.any():
-        return {name: np.full(len(errors.squared), np.nan) for name, errors in found.items()}
-    return {name: errors.squared[:, scored].mean(1) for name, errors in found.items()}
+    predicted = [errors.predicted for errors in found.values()]
+    scored = np.logical_and.reduce(predicted)
+    any_scored = bool(scored.any())
+    means = {}
+    for name, errors in found.items():
+        if any_scored:
+            means[name] = errors.squared[:, scored].mean(1)
+        else:
+            means[name] = np.full(len(errors.squared), np.nan)
+    return means
 
 
 def evaluate(
@@ -228,34 +259,42 @@ def evaluate(
             model, or a predictor that reads the label that it predicts.
     """
     if isinstance(predictor, (str, Path)):
-        from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
-
         predictor = store.load(predictor, task, encoding=encoding)
     task = task or getattr(predictor, "task", None)
     if not isinstance(task, Task):
-        got = "this predictor brings no task" if task is None else f"{_named(task)} is no task"
+        got = "this predictor brings no task" if task is None else f"{described(task)} is no task"
         raise InputError(f"{got}: pass task=, for example icl_interp.tasks.Polynomial(...)")
     predictor = as_predictor(predictor, task, encoding)
     sample = Sample(task, n_functions, n_contexts, seed, last)
     _check_no_leak(predictor, sample)
-    size = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
-    others = named.classical(task) if baselines else {}
+
+    # All predictors are scored at the same points, so they are evaluated in one call.
+    compared: dict[str, Predictor] = {"model": predictor}
+    if baselines:
+        compared |= named.classical(task)
     errors = function_errors(
-        {"model": predictor, **others}, task, **size, last=last, references=True
+        compared,
+        task,
+        n_functions=n_functions,
+        n_contexts=n_contexts,
+        seed=seed,
+        last=last,
+        references=True,
     )
-    rows = [{"predictor": name, **_row(errors, name)} for name in errors]
-    shown = [
-        key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]
-    ]
-    note = _note(sample, errors)
-    return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
+    rows = []
+    for name in errors:
+        scores = error_scores(errors, name)
+        rows.append({"predictor": name, **_shown(scores)})
+    return table_of_rows(rows, _note(sample, errors))
+
+
+def _shown(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores that tables and provenance files hold, as far as they are known."""
+    return {name: scores[name] for name in SHOWN if name in scores}
 
 
 def _check_no_leak(predictor: Predictor, sample: Sample) -> None:
     """Refuse what reads the label that it predicts: its error would say nothing."""
-    from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
-    from icl_interp.predictors import adapters, checks
-
     # What an encoding shows a model, and what an estimator is fitted to, is known.
     if isinstance(predictor, store.Checkpoint):
         return
@@ -266,76 +305,10 @@ def _check_no_leak(predictor: Predictor, sample: Sample) -> None:
 
 def _note(sample: Sample, errors: Mapping[str, np.ndarray]) -> str:
     """What an evaluation was made on, and what its numbers are relative to."""
-    without_best = "" if sample.task.has_features else f"; {NO_BEST}"
-    relative = RELATIVE[uninformed(errors)]
-    return f"{sample}; {INTERVAL}; {relative}{without_best}{reference.note(sample.task)}"
-
-
-INTERVAL = "95 % studentised bootstrap over functions"
-NO_BEST = "no least squares, because this task names no features in which its functions are linear"
-
-
-def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = None) -> Predictor:
-    """The predictor itself, or a bare model, a function or an estimator as one.
-
-    Raises:
-        InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts
-            by itself.
-    """
-    from icl_interp.checkpoints import (
-        foreign,
-        store,
-    )  # only here: a predictor need not be a checkpoint
-    from icl_interp.predictors import adapters
-
-    if not hasattr(predictor, "predict") or hasattr(predictor, "fit"):
-        predictor = adapters.recognised(predictor) or predictor
-    predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
-    if predicts and encoding is None:
-        if isinstance(predictor, store.Checkpoint):
-            RunConfig(
-                predictor.model.cfg, task, predictor.config.encoding
-            )  # refuses prompts that do not fit
-        return predictor
-    if predicts:
-        if isinstance(predictor, store.Checkpoint):
-            return foreign.as_checkpoint(predictor.model, task, encoding)
-        raise InputError(
-            f"encoding= is for models; a {type(predictor).__name__} reads prompts by itself"
-        )
-    if not isinstance(predictor, nn.Module):
-        raise InputError(
-            "a predictor is a Checkpoint, its folder or bundled name, a model with "
-            "TransformerLens' names, or an object with predict(prompts) -> (batch, point, target), "
-            "a function (xs, ys, x_query) -> y_query, or an estimator of scikit-learn, "
-            f"but got {_named(predictor)}"
-        )
-    return foreign.as_checkpoint(predictor, task, encoding)
-
-
-def _named(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-
-
-def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
-    """A predictor's error, error rate and R^2.
-
-    All that vary with the sample are resampled together.
-    """
-    error = resampling.bootstrap(lambda mean: mean, errors[name], positive=True)
-    row = {"error": error.value, "low": error.low, "high": error.high}
-    if best := reference.best_of(errors):
-        row |= dict.fromkeys(("error_rate", "rate_low", "rate_high"), math.nan)
-        if errors[best].mean() < errors[NOTHING].mean():  # else it is no best
-            three = errors[name], errors[best], errors[NOTHING]
-            rate = resampling.bootstrap(
-                lambda own, best, zero: own / np.abs(best - zero), *three, positive=True
-            )
-            row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
-    square = float(errors[uninformed(errors)].mean())
-    return row | {
-        "r2": 1 - error.value / square if square else math.nan
-    }  # labels of 0 have no variance to explain
+    says = f"{sample}; {INTERVAL}; {RELATIVE[uninformed(errors)]}"
+    if not sample.task.has_features:
+        says += f"; {NO_BEST}"
+    return says + reference.note(sample.task)
 
 
 def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> dict[str, Any]:
@@ -356,12 +329,10 @@ def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> di
         seed=sample.seed,
         references=True,
     )
-    row = _row(errors, "model")
-    found = {key: row[key] for key in ("error", "low", "high", "error_rate", "r2") if key in row}
-    references = {name: float(errors[name].mean()) for name in reference.of_task(task)}
+    means = {name: float(errors[name].mean()) for name in reference.of_task(task)}
     return {
-        **found,
-        **references,
+        **_shown(error_scores(errors, "model")),
+        **means,
         **_learned(predictor, sample, errors),
         "note": _note(sample, errors),
     }
@@ -377,42 +348,42 @@ def _learned(
     from values, the share is the R^2 of the values ("noise_free" is then 1). Elsewhere it is R^2
     itself.
     """
-    own, nothing = errors["model"], errors[uninformed(errors)]
-    found = _share("r2", own, nothing)
+    own = errors["model"]
+    nothing = errors[uninformed(errors)]
+    found = explained("r2", own, nothing)
+
+    # Under noise that is known, the best predictor explains what can be explained.
     best = errors.get(reference.BEST_UNDER_NOISE)
     if best is not None:
-        found["best_r2"] = 1 - float(best.mean()) / float(nothing.mean())
-        return found | _share("learned", own, nothing, best)
+        best_share = float(best.mean()) / float(nothing.mean())
+        found["best_r2"] = 1 - best_share
+        return found | explained("learned", own, nothing, best)
+
+    # Without noise everything can be explained, and the share is R^2.
     if not _has_noise(sample):
-        return found | {key.replace("r2", "learned"): value for key, value in found.items()}
-    who = {"model": predictor, LawMean.name: LawMean(sample.task)}
-    at_values = {name: point_errors(one, sample, at_values=True) for name, one in who.items()}
+        for end in ("", "_low", "_high"):
+            found[f"learned{end}"] = found[f"r2{end}"]
+        return found
+
+    # Else values are compared with values, which have no noise.
+    at_values = {
+        "model": point_errors(predictor, sample, at_values=True),
+        LawMean.name: point_errors(LawMean(sample.task), sample, at_values=True),
+    }
     own, nothing = _over_points(at_values).values()
-    return found | _share("learned", own, nothing) | {"noise_free": 1.0}
-
-
-def _share(
-    name: str, own: np.ndarray, nothing: np.ndarray, best: np.ndarray | None = None
-) -> dict[str, float]:
-    """Where errors lie between those without examples (0) and the best ones (1), with the interval.
-
-    The interval is over functions.
-    """
-    best = np.zeros_like(own) if best is None else best
-
-    def share(own: np.ndarray, nothing: np.ndarray, best: np.ndarray) -> np.ndarray:
-        return r_squared(own - best, nothing - best, empty=math.nan)
-
-    i = resampling.bootstrap(share, own, nothing, best)
-    return {name: i.value, f"{name}_low": i.low, f"{name}_high": i.high}
+    found |= explained("learned", own, nothing)
+    found["noise_free"] = 1.0
+    return found
 
 
 def _has_noise(sample: Sample) -> bool:
     """Whether scored labels differ from the values of their functions in the first prompts."""
     prompts = next(iter(sample))
-    values = sample.task.targets(prompts.parameters, prompts.xs)[:, sample.scored]
+    values = sample.task.targets(prompts.parameters, prompts.xs)
     labels = prompts.ys[:, sample.scored]
-    return bool((labels - values).abs().amax() > 1e-9 * labels.abs().amax())
+    noise = labels - values[:, sample.scored]
+    rounding = 1e-9 * labels.abs().amax()
+    return bool(noise.abs().amax() > rounding)
 
 
 def shifted(
@@ -455,29 +426,37 @@ def shifted(
         raise unknown("arm", arm, get_args(Arm))
     scalable = _check(predictors, task, sigmas)
     predictors = {name: as_predictor(predictor, task) for name, predictor in predictors.items()}
-    columns, references = [], reference.of_task(task)  # the same ones at every sigma
+    references = reference.of_task(task)  # the same ones at every sigma
+    by_sigma = []
     for sigma in sigmas:
-        factors = {name: float(sigma) for name in ("functions", "inputs") if arm in (name, "both")}
-        columns.append(
-            function_errors(
-                predictors,
-                scalable.scaled(**factors),
-                n_functions=n_functions,
-                n_contexts=n_contexts,
-                seed=seed,
-                references=references,
-            )
+        factors = {}
+        if arm in ("functions", "both"):
+            factors["functions"] = float(sigma)
+        if arm in ("inputs", "both"):
+            factors["inputs"] = float(sigma)
+        errors = function_errors(
+            predictors,
+            scalable.scaled(**factors),
+            n_functions=n_functions,
+            n_contexts=n_contexts,
+            seed=seed,
+            references=references,
         )
+        by_sigma.append(errors)
+
+    # From a dictionary for each sigma to an array (predictor, sigma, function).
+    names = tuple(by_sigma[0])
+    by_predictor = []
+    for name in names:
+        by_predictor.append([errors[name] for errors in by_sigma])
     axes = {
-        "predictor": tuple(columns[0]),
+        "predictor": names,
         "sigma": tuple(map(float, sigmas)),
         "function": tuple(range(n_functions)),
     }
     sample = Sample(task, n_functions, n_contexts, seed)
-    note = f"{sample}; sigma scales {arm if arm != 'both' else 'functions and inputs'}"
-    return make_array(
-        [[column[name] for column in columns] for name in columns[0]], axes, note=note
-    )
+    scaled = "functions and inputs" if arm == "both" else arm
+    return make_array(by_predictor, axes, note=f"{sample}; sigma scales {scaled}")
 
 
 def heatmap(
@@ -498,23 +477,24 @@ def heatmap(
     scalable = _check({"model": predictor}, task, sigmas)
     predictors = {"model": as_predictor(predictor, task)}
 
-    def errors(of: float, at: float) -> Float[np.ndarray, " function"]:
-        shifted_task = scalable.scaled(functions=of, inputs=at)
-        return function_errors(
-            predictors, shifted_task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
-        )["model"]
+    rows = []
+    for of_inputs in sigmas:
+        row = []
+        for of_functions in sigmas:
+            shifted_task = scalable.scaled(functions=of_functions, inputs=of_inputs)
+            errors = function_errors(
+                predictors, shifted_task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
+            )
+            row.append(errors["model"])
+        rows.append(row)
 
-    rows = [[errors(of, at) for of in sigmas] for at in sigmas]
     axes = {
         "inputs": tuple(sigmas),
         "functions": tuple(sigmas),
         "function": tuple(range(n_functions)),
     }
-    return make_array(
-        rows,
-        axes,
-        note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart",
-    )
+    sample = Sample(task, n_functions, n_contexts, seed)
+    return make_array(rows, axes, note=f"{sample}; inputs and functions scaled apart")
 
 
 def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> Scalable:
@@ -523,7 +503,8 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
         raise InputError(
             f"a shift scales functions and inputs, which a {type(task).__name__} task cannot"
         )
-    if not len(sigmas) or not all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas):
+    positive = all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas)
+    if not len(sigmas) or not positive:
         raise InputError(f"sigmas must be positive numbers, at least one, but got {list(sigmas)}")
     for name, predictor in predictors.items():
         kind = REFERENCES.get(name)
@@ -531,13 +512,11 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
             raise InputError(
                 f"{name!r} is the name of a reference that is added by itself: choose another one"
             )
-        # Baselines bring a task for its features, a checkpoint brings the one that it was trained
-        # on.
-        trained = (
-            predictor.task.n_points
-            if hasattr(predictor, "model") and hasattr(predictor, "task")
-            else math.inf
-        )
+        # Baselines bring a task for its features; only a checkpoint was trained on the one that it
+        # brings.
+        if not (hasattr(predictor, "model") and hasattr(predictor, "task")):
+            continue
+        trained = predictor.task.n_points
         if task.n_points > trained:
             raise InputError(
                 f"{name!r} was trained on prompts of {trained} points, but the task has "
@@ -555,13 +534,17 @@ def error_table(errors: DataArray) -> DataFrame:
     1 as bad as predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon of the
     law's mean, as in `evaluate`.
     """
+    names = errors.indexes["predictor"]
+    references = set(REFERENCES).intersection(names)
     rows = []
-    for name in errors.indexes["predictor"]:
+    for name in names:
         for sigma in errors.indexes["sigma"]:
-            known = {name} | ({*REFERENCES} & {*errors.indexes["predictor"]})
-            at_sigma = {p: errors.sel(predictor=p, sigma=sigma).values for p in known}
-            rows.append({"predictor": name, "sigma": sigma, **_row(at_sigma, name)})
-    relative = RELATIVE[uninformed(errors.indexes["predictor"])]
+            at_sigma = {}
+            for known in references | {name}:
+                at_sigma[known] = errors.sel(predictor=known, sigma=sigma).values
+            scores = error_scores(at_sigma, name)
+            rows.append({"predictor": name, "sigma": sigma, **scores})
+    relative = RELATIVE[uninformed(names)]
     return table_of_rows(rows, f"{errors.attrs['note']}; {INTERVAL}; {relative}")
 
 
@@ -570,16 +553,20 @@ def paired_ratio(errors: DataArray, a: str, b: str, sigma: float) -> Interval:
 
     It is below 0 where `a` is the better predictor.
     """
-    first, second = (_errors_at(errors, name, sigma) for name in (a, b))
-    tiny = np.finfo(float).tiny  # errors of exactly 0
-    return resampling.bootstrap(
-        lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), first, second
-    )
+    tiny = np.finfo(float).tiny  # in the place of errors of exactly 0
+
+    def log_ratio(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.log10(np.maximum(x, tiny) / np.maximum(y, tiny))
+
+    first = _errors_at(errors, a, sigma)
+    second = _errors_at(errors, b, sigma)
+    return resampling.bootstrap(log_ratio, first, second)
 
 
 def _errors_at(errors: DataArray, predictor: str, sigma: float) -> np.ndarray:
     """Errors of one predictor at one sigma, by function."""
-    for axis, value in (("predictor", predictor), ("sigma", float(sigma))):
+    place = {"predictor": predictor, "sigma": float(sigma)}
+    for axis, value in place.items():
         if value not in errors.indexes[axis]:
             raise unknown(axis, value, map(str, errors.indexes[axis]))
-    return errors.sel(predictor=predictor, sigma=float(sigma)).values
+    return errors.sel(place).values

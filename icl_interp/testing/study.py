@@ -1,33 +1,29 @@
 """`check_study`: what every study has to keep, a function a rule."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pandas import DataFrame
 
-from icl_interp import registers, results
+from icl_interp import registers
 from icl_interp.analyses.claim import QUESTIONS, Claim
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.experiments import calibration, kept
 from icl_interp.experiments.calibration import NO, YES
 from icl_interp.figures import catalogue, reproductions
 from icl_interp.figures.catalogue import ReportFigure
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
 from icl_interp.studies.base import STUDIES, Study, add, make_room
 from icl_interp.testing import battery, effects, known_models, metamorphic
+from icl_interp.testing.examined import Examined, as_stored, read_back
 from icl_interp.testing.reasons import too_long
-from icl_interp.testing.reparameterisations.targets import Posed, TargetEdit
+from icl_interp.testing.reparameterisations.targets import TargetEdit
 
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "thorough", "full")
@@ -38,93 +34,11 @@ READ_OFF = (
     "about_weights=True, and put icl_interp.analyses.tie.TIED into the criterion"
 )
 Outcome = tuple[str, str | None]  # what was checked, and what falls short, if anything does
+Subject = tuple[str, str]  # a rule's name, and what it was asked of
 
 
 class StudyError(AssertionError):
     """A study does not keep the rules; the message lists what falls short, a line each."""
-
-
-@dataclass
-class Judged:
-    """A member of a construction, its results and what the claims that it is scored on say."""
-
-    name: str
-    case: calibration.Case
-    facts: Facts
-    results: Results
-    stored: dict[str, str]  # the results as a report stores them, from before anything was judged
-    findings: dict[str, Finding]
-    claims: dict[str, Claim]
-
-
-class Examined:
-    """A study with one member of each of its constructions, measured when a rule first needs it."""
-
-    def __init__(self, study: Study, seed: int, done: Path | None = None) -> None:
-        self.study, self.seed, self.done = study, seed, done
-        self.claims = {claim.id: claim for claim in study.claims}
-        self.moved: dict[str, bool] = {}
-
-    @cached_property
-    def judged(self) -> list[Judged]:
-        """One member of each construction."""
-        found = []
-        with effects.observed() as self.moved:
-            for construction in self.study.constructions:
-                claims = {
-                    name: self.claims[name] for name in construction.expected if name in self.claims
-                }
-                found.append(self._judged(construction.name, construction.draw(self.seed), claims))
-        return found
-
-    @cached_property
-    def plain(self) -> list[tuple[Judged, list[Claim]]]:
-        """The cases on which claims are tried alone, each with its claims.
-
-        For each claim it is the first case that supports it and is a model by itself.
-
-        What is predicted in a model's place, or known of its companions or its training, does not
-        change with weights.
-        """
-        found: dict[str, tuple[Judged, list[Claim]]] = {}
-        for claim in self.study.claims:
-            for one in self.judged:
-                case, finding = one.case, one.findings.get(claim.id)
-                if (
-                    finding
-                    and finding.verdict == YES
-                    and not (case.predictor or case.companions or case.snapshots)
-                ):
-                    found.setdefault(one.name, (one, []))[1].append(claim)
-                    break
-        return list(found.values())
-
-    @cached_property
-    def known(self) -> list[known_models.Known]:
-        """For each claim a model of which it is true and one of which it is false.
-
-        Constructions that predict without weights are left out.
-        """
-        return known_models.known(self.study.constructions, self.study.claims, self.seed)
-
-    @cached_property
-    def untrained(self) -> list[Judged]:
-        """For each learning claim, the first of its cases with fresh weights instead."""
-        found = []
-        for claim in self.study.claims:
-            one = next((one for one in self.judged if claim.id in one.claims), None)
-            if claim.kind == "learning" and one is not None:
-                fresh = HookedTransformer(one.case.model.cfg, seed=self.seed + 1).double().eval()
-                case = calibration.Case(fresh, one.case.task, encoding=one.case.encoding)
-                found.append(self._judged(one.name, case, {claim.id: claim}))
-        return found
-
-    def _judged(self, name: str, case: calibration.Case, claims: dict[str, Claim]) -> Judged:
-        lab, facts = calibration.lab_for(case, seed=self.seed)
-        measured = calibration.measure(lab, facts, list(claims.values()))
-        stored = _stored(measured)
-        findings = {key: claim.judge_results(measured, facts) for key, claim in claims.items()}
-        return Judged(name, case, facts, measured, stored, findings, claims)
 
 
 def words(it: Examined) -> Iterator[Outcome]:
@@ -133,33 +47,46 @@ def words(it: Examined) -> Iterator[Outcome]:
     Each reason is short enough to be read.
     """
     for claim in it.study.claims:
-        n_words = len(claim.statement.split())
-        wrong = (
-            claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
-            not 0 < n_words <= LONGEST and f"its statement has {n_words} words, not 1 to {LONGEST}",
-            not claim.statement.endswith(".") and "its statement does not end in a full stop",
-            bool(claim.denied)
-            and not claim.denied.endswith(".")
-            and "the opposite of its statement does not end in a full stop",
-            not (claim.quote and claim.quote.text and claim.quote.place)
-            and "no sentence is quoted with its place",
-        )
-        yield claim.id, "; ".join(text for text in wrong if text) or None
+        yield claim.id, _joined(_wrong_words(claim))
     for one in it.judged:
         for name, finding in one.findings.items():
             yield f"{name} on {one.name}", too_long(finding.reason)
 
 
+def _wrong_words(claim: Claim) -> Iterator[str]:
+    """What falls short in the sentences of a claim."""
+    if claim.question not in QUESTIONS:
+        yield f"its question is none of {', '.join(QUESTIONS)}"
+    n_words = len(claim.statement.split())
+    if not 0 < n_words <= LONGEST:
+        yield f"its statement has {n_words} words, not 1 to {LONGEST}"
+    if not claim.statement.endswith("."):
+        yield "its statement does not end in a full stop"
+    if claim.denied and not claim.denied.endswith("."):
+        yield "the opposite of its statement does not end in a full stop"
+    quote = claim.quote
+    if not (quote and quote.text and quote.place):
+        yield "no sentence is quoted with its place"
+
+
+def _joined(wrong: Iterable[str]) -> str | None:
+    """All that falls short in one line; None if nothing does."""
+    return "; ".join(wrong) or None
+
+
 def figures(it: Examined) -> Iterator[Outcome]:
     """Each figure has a caption and shows a claim; each figure that a claim names is there."""
-    named = {name for claim in it.study.claims for name in claim.figures}
+    named: set[str] = set()
+    for claim in it.study.claims:
+        named.update(claim.figures)
     for name in sorted({*named, *it.study.figures}):
         if name not in catalogue.FIGURES:
             yield name, "a claim names it, but there is no such figure"
         elif name in it.study.figures and name not in named:
             yield name, "no claim names it in `figures`"
         else:
-            yield name, None if catalogue.FIGURES[name].caption.strip() else "it has no caption"
+            caption = catalogue.FIGURES[name].caption.strip()
+            yield name, None if caption else "it has no caption"
 
 
 def both_ways(it: Examined) -> Iterator[Outcome]:
@@ -172,25 +99,19 @@ def both_ways(it: Examined) -> Iterator[Outcome]:
 
 def verdicts(it: Examined) -> Iterator[Outcome]:
     """Each construction gets the verdicts that it must get."""
+    expected = {one.name: one.expected for one in it.study.constructions}
     for construction in it.study.constructions:
         for name, verdict in construction.expected.items():
             if name not in it.claims:
                 yield f"{name} on {construction.name}", "this study has no such claim"
             elif verdict not in VERDICTS:
-                yield (
-                    f"{name} on {construction.name}",
-                    f"{shown(verdict)} is none of {', '.join(VERDICTS)}",
-                )
-    expected = {one.name: one.expected for one in it.study.constructions}
+                wrong = f"{shown(verdict)} is none of {', '.join(VERDICTS)}"
+                yield f"{name} on {construction.name}", wrong
     for one in it.judged:
         for name, finding in one.findings.items():
-            wrong = (
-                f"expected {expected[one.name][name]}, but got {finding.verdict}: {finding.reason}"
-            )
-            yield (
-                f"{name} on {one.name}",
-                None if finding.verdict == expected[one.name][name] else wrong,
-            )
+            required = expected[one.name][name]
+            wrong = f"expected {required}, but got {finding.verdict}: {finding.reason}"
+            yield f"{name} on {one.name}", None if finding.verdict == required else wrong
 
 
 def dials(it: Examined) -> Iterator[Outcome]:
@@ -199,13 +120,10 @@ def dials(it: Examined) -> Iterator[Outcome]:
         if dial.claim not in it.claims:
             yield dial.name, f"this study has no claim {shown(dial.claim)}"
             continue
-        found = [dial.judge(value, it.seed).verdict for value in (dial.values[0], dial.values[-1])]
-        yield (
-            dial.name,
-            None
-            if found == [NO, YES]
-            else f"from {found[0]} to {found[1]}, not from {NO} to {YES}",
-        )
+        first = dial.judge(dial.values[0], it.seed).verdict
+        last = dial.judge(dial.values[-1], it.seed).verdict
+        wrong = f"from {first} to {last}, not from {NO} to {YES}"
+        yield dial.name, None if first == NO and last == YES else wrong
 
 
 def controls(it: Examined) -> Iterator[Outcome]:
@@ -215,35 +133,27 @@ def controls(it: Examined) -> Iterator[Outcome]:
         if not claim.control:
             yield claim.id, "it measures nothing on an untrained control"
         elif found:
-            yield (
-                claim.id,
-                None
-                if any(f.control for f in found)
-                else "no finding shows a number of an untrained control",
-            )
+            has_number = any(finding.control for finding in found)
+            wrong = "no finding shows a number of an untrained control"
+            yield claim.id, None if has_number else wrong
 
 
 def untrained(it: Examined) -> Iterator[Outcome]:
     """No claim about what training made is supported by an untrained model."""
     for one in it.untrained:
         for name, finding in one.findings.items():
-            yield (
-                name,
-                f"an untrained model supports it: {finding.reason}"
-                if finding.verdict == YES
-                else None,
-            )
+            wrong = f"an untrained model supports it: {finding.reason}"
+            yield name, wrong if finding.verdict == YES else None
 
 
 def interventions(it: Examined) -> Iterator[Outcome]:
     """Each kind of intervention that measurements use moves what some model returns."""
+    # What moved is seen while constructions are judged.
     if not it.judged:
         return
+    wrong = "it was attached, but no run returned anything else than without it"
     for name, moved in it.moved.items():
-        yield (
-            name,
-            None if moved else "it was attached, but no run returned anything else than without it",
-        )
+        yield name, None if moved else wrong
 
 
 def edits(it: Examined) -> Iterator[Outcome]:
@@ -252,16 +162,15 @@ def edits(it: Examined) -> Iterator[Outcome]:
     One edit of each family is tried on a construction.
     """
     for one, claims in it.plain:
-        model, before = _posed(one.case), None
+        model = one.posed()
         controls = metamorphic.controls_of(model, SMALL)
+        before = None
         for edit in metamorphic.edits_of(model, one_a_family=True):
-            before = (
-                metamorphic.judged(model, claims, SMALL, controls=controls)
-                if before is None
-                else before
-            )
+            # Judged only where there is an edit to compare with.
+            if before is None:
+                before = metamorphic.judged(model, claims, SMALL, controls=controls)
             for row in metamorphic.try_edit(one.name, model, edit, claims, before, SMALL, controls):
-                yield f"{row[3]} after {edit.name}", _moved(one.name, row)
+                yield _after(edit.name, one.name, row)
 
 
 def edits_with_companions(it: Examined) -> Iterator[Outcome]:
@@ -269,21 +178,24 @@ def edits_with_companions(it: Examined) -> Iterator[Outcome]:
     for one in it.known:
         if one.alone:
             continue
-        name, before = one.construction.name, None
-        for edit in metamorphic.edits_of(known_models.posed_case(one.case), one_a_family=True):
+        before = None
+        posed = known_models.posed_case(one.case)
+        for edit in metamorphic.edits_of(posed, one_a_family=True):
             if isinstance(edit, TargetEdit):
                 continue
-            before = (
-                known_models.judged_case(one.case, one.claims, it.seed)
-                if before is None
-                else before
-            )
+            if before is None:
+                before = known_models.judged_case(one.case, one.claims, it.seed)
             for row in known_models.try_edit_of_known(one, edit, before, it.seed):
-                yield f"{row[3]} after {edit.name}", _moved(name, row)
+                yield _after(edit.name, one.construction.name, row)
 
 
-def _moved(name: str, row: metamorphic.Row) -> str | None:
-    return f"on {name}, {row[-1]}: {row[6]:.4g} and {row[7]:.4g}" if row[-1] else None
+def _after(edit: str, name: str, row: metamorphic.Row) -> Outcome:
+    """Whether a claim's verdict and estimate on a model are the same after an edit."""
+    *_, claim, _, _, estimate_before, estimate_after, wrong = row
+    subject = f"{claim} after {edit}"
+    if not wrong:
+        return subject, None
+    return subject, f"on {name}, {wrong}: {estimate_before:.4g} and {estimate_after:.4g}"
 
 
 def weights(it: Examined) -> Iterator[Outcome]:
@@ -292,7 +204,7 @@ def weights(it: Examined) -> Iterator[Outcome]:
     The engine then asks for what ties weights to predictions.
     """
     for claim in it.study.claims:
-        one = next((one for one in it.judged if _applies(one, claim)), None)
+        one = next((one for one in it.judged if one.has_verdict(claim)), None)
         if one is None:
             continue
         lab, _ = calibration.lab_for(one.case, seed=it.seed)
@@ -300,11 +212,6 @@ def weights(it: Examined) -> Iterator[Outcome]:
             lab.measure_all(list(claim.measurements))
         read_off = not runs.n and not claim.about_weights
         yield claim.id, READ_OFF if read_off else None
-
-
-def _applies(one: Judged, claim: Claim) -> bool:
-    finding = one.findings.get(claim.id)
-    return finding is not None and finding.verdict != "not_applicable"
 
 
 def beside(it: Examined) -> Iterator[Outcome]:
@@ -315,15 +222,18 @@ def beside(it: Examined) -> Iterator[Outcome]:
     Each claim about weights has a model that can be put beside another one.
     """
     for claim in it.study.claims:
-        wrong, n = [], 0
+        n = 0
+        wrong = []
         for one in it.known:
             if claim not in one.claims:
                 continue
             for rows in known_models.try_beside(one, [claim], it.known, it.seed):
                 n += len(rows)
-                wrong += [f"{row[1]}, {row[2]}: {row[-1]}" for row in rows if row[-1]]
+                for _, model, variant, *_, why in rows:
+                    if why:
+                        wrong.append(f"{model}, {variant}: {why}")
         if n:
-            yield claim.id, "; ".join(wrong) or None
+            yield claim.id, _joined(wrong)
         elif claim.about_weights:
             yield claim.id, "no model of known truth can stand idle beside another one"
 
@@ -331,35 +241,27 @@ def beside(it: Examined) -> Iterator[Outcome]:
 def ignorance(it: Examined) -> Iterator[Outcome]:
     """Models that know nothing of the function in their prompt support nothing about it."""
     for one, claims in it.plain:
-        model = _posed(one.case)
-        for rows in metamorphic.try_ignorant(
-            one.name, model, claims, SMALL, metamorphic.controls_of(model, SMALL)
-        ):
-            for row in rows:
-                yield f"{row[3]} of {row[2]}", f"supported, as {one.name}" if row[-1] else None
-
-
-def _posed(case: calibration.Case) -> Posed:
-    task = case.task or calibration.TASK
-    return Posed(case.model, task, case.reads())
+        model = one.posed()
+        controls = metamorphic.controls_of(model, SMALL)
+        for rows in metamorphic.try_ignorant(one.name, model, claims, SMALL, controls):
+            for _, _, variant, claim, *_, wrong in rows:
+                yield f"{claim} of {variant}", f"supported, as {one.name}" if wrong else None
 
 
 def pure(it: Examined) -> Iterator[Outcome]:
     """A finding is a function of what a report stores, also after a trip through JSON."""
     for one in it.judged:
-        changed = _stored(one.results) != one.stored
-        read = Results(
-            {name: results.from_dict(json.loads(text)) for name, text in one.stored.items()}
-        )
+        changed = as_stored(one.results) != one.stored
+        read = read_back(one.stored)
         facts = Facts.from_dict(encode(one.facts.to_dict()))
         for name, claim in one.claims.items():
+            wrong = []
             again = claim.judge_results(read, facts)
-            wrong = (
-                _text(again) != _text(one.findings[name])
-                and f"judged from JSON it is another finding: {again.reason}",
-                changed and "judging changed the results",
-            )
-            yield f"{name} on {one.name}", "; ".join(text for text in wrong if text) or None
+            if _text(again) != _text(one.findings[name]):
+                wrong.append(f"judged from JSON it is another finding: {again.reason}")
+            if changed:
+                wrong.append("judging changed the results")
+            yield f"{name} on {one.name}", _joined(wrong)
 
 
 def drawn(it: Examined) -> Iterator[Outcome]:
@@ -367,26 +269,40 @@ def drawn(it: Examined) -> Iterator[Outcome]:
     ever = dict.fromkeys(it.study.figures, False)
     wrong: dict[str, str] = {}
     for one in it.judged:
-        before, found = _stored(one.results), list(one.findings.values())
+        before = as_stored(one.results)
+        findings = list(one.findings.values())
         for name, figure in it.study.figures.items():
             try:
-                ever[name] |= figure.draw(one.results, found, one.facts) is not None
+                drawing = figure.draw(one.results, findings, one.facts)
+                ever[name] |= drawing is not None
             except Exception as error:
-                wrong[name] = (
-                    f"drawing it for {one.name} failed with {type(error).__name__}: {error}"
-                )
-        if (
-            _stored(one.results) != before
-        ):  # asked once, not after each figure: it takes longer than drawing
-            changing = [
-                name
-                for name in it.study.figures
-                if _changes(it.study.figures[name], before, found, one.facts)
-            ]
-            for name in changing or it.study.figures:
-                wrong[name] = f"drawing it for {one.name} changed the results"
+                kind = type(error).__name__
+                wrong[name] = f"drawing it for {one.name} failed with {kind}: {error}"
+
+        # Asked once, not after each figure: it takes longer than drawing.
+        if as_stored(one.results) == before:
+            continue
+        changing = []
+        for name, figure in it.study.figures.items():
+            if _changes(figure, before, findings, one.facts):
+                changing.append(name)
+        for name in changing or it.study.figures:
+            wrong[name] = f"drawing it for {one.name} changed the results"
+
     for name, done in ever.items():
-        yield name, wrong.get(name) or (None if done else "no construction has what it draws")
+        never = None if done else "no construction has what it draws"
+        yield name, wrong.get(name) or never
+
+
+def _changes(
+    figure: ReportFigure, stored: dict[str, str], findings: list[Finding], facts: Facts
+) -> bool:
+    """Whether drawing one figure changes results, read anew from what was stored of them."""
+    read = read_back(stored)
+    before = as_stored(read)
+    with suppress(Exception):  # that it fails has been said
+        figure.draw(read, findings, facts)
+    return as_stored(read) != before
 
 
 def experiments(it: Examined) -> Iterator[Outcome]:
@@ -395,17 +311,20 @@ def experiments(it: Examined) -> Iterator[Outcome]:
         if kept.path(experiment.id) is None:
             yield experiment.id, "the study keeps no results of it"
             continue
+        # Statements and figure are made anew from the kept results.
         found = kept.results(experiment.id)
-        before = _stored(found)
-        comparison, says = experiment.compare(found), experiment.says(found)
+        before = as_stored(found)
+        comparison = experiment.compare(found)
+        says = experiment.says(found)
         reproductions.draw(experiment.id, found, comparison)
-        wrong = (
-            not says and "it says nothing",
-            list(says) != kept.record(experiment.id)["says"]
-            and "it says something else than the kept record",
-            _stored(found) != before and "saying or drawing changed the results",
-        )
-        yield experiment.id, "; ".join(text for text in wrong if text) or None
+        wrong = []
+        if not says:
+            wrong.append("it says nothing")
+        if list(says) != kept.record(experiment.id)["says"]:
+            wrong.append("it says something else than the kept record")
+        if as_stored(found) != before:
+            wrong.append("saying or drawing changed the results")
+        yield experiment.id, _joined(wrong)
 
 
 Rule = Callable[[Examined], Iterator[Outcome]]
@@ -435,34 +354,31 @@ def models(it: Examined) -> Iterator[Outcome]:
     No claim holds for models that know nothing, and none is decided by an idle part.
     """
     posed = {name: metamorphic.posed(store.load(name)) for name in it.study.models}
-    tables = (
-        metamorphic.run(posed, it.study.claims, done=it.done and it.done / "trials"),
-        known_models.run_known(
-            it.known, it.known, seed=it.seed, done=it.done and it.done / "known"
-        ),
+    bundled = metamorphic.run(posed, it.study.claims, done=it.done and it.done / "trials")
+    known = known_models.run_known(
+        it.known, it.known, seed=it.seed, done=it.done and it.done / "known"
     )
-    for row in [row for table in tables for row in table.to_dict("records")]:
+    for row in (*bundled.to_dict("records"), *known.to_dict("records")):
         subject = battery.subject(row)
-        if battery.excepted(row, it.study) and ("models", subject) not in it.study.exceptions:
+        # What is excepted from another rule is not asked. What is excepted from this one is, so
+        # that an exception that is not needed is seen.
+        declared = ("models", subject) in it.study.exceptions
+        if battery.excepted(row, it.study) and not declared:
             continue
-        wrong = (
-            f"{row['wrong']}: {row['estimate before']:.4g} and {row['estimate after']:.4g}"
-            if row["wrong"]
-            else None
-        )
+        wrong = None
+        if row["wrong"]:
+            wrong = f"{row['wrong']}: {row['estimate before']:.4g} and {row['estimate after']:.4g}"
         yield subject, wrong
 
 
 def coverage(it: Examined) -> Iterator[Outcome]:
     """Of many draws of each construction most get the required verdict, and few another."""
     for construction in it.study.constructions:
-        for row in battery.draws(
-            construction.name, seed=it.seed, done=it.done and it.done / "draws"
-        ).to_dict("records"):
-            yield (
-                f"{row['claim']} on {construction.name}, {battery.DRAWS} draws",
-                battery.falls_short(row) or None,
-            )
+        name = construction.name
+        table = battery.draws(name, seed=it.seed, done=it.done and it.done / "draws")
+        for row in table.to_dict("records"):
+            subject = f"{row['claim']} on {name}, {battery.DRAWS} draws"
+            yield subject, battery.falls_short(row) or None
 
 
 THOROUGH_RULES: tuple[Rule, ...] = (edits_with_companions, beside)
@@ -502,6 +418,7 @@ def check_study(
         study = STUDIES.named(study)
     if not isinstance(study, Study):
         raise InputError(f"check_study takes a Study or the name of one, but got {shown(study)}")
+    # The study is registered while its rules are asked, and what was there before comes back.
     with registers.as_before():
         STUDIES.pop(study.name, None)  # a changed copy of it may be what is checked
         make_room(study)
@@ -509,50 +426,58 @@ def check_study(
         if done and level == "full":
             battery.stamp(study, done, battery.STANDARD, seed)
         it = Examined(study, seed, done)
-        rules = RULES if level == "fast" else (*RULES, *THOROUGH_RULES)
-        rules = (*rules, *SLOW_RULES) if level == "full" else rules
-        outcomes = {
-            (rule.__name__, subject): short for rule in rules for subject, short in rule(it)
-        }
-    excepted = {key for key in outcomes if key in study.exceptions}
-    short = [
-        f"{rule}: {subject}: {why}"
-        for (rule, subject), why in outcomes.items()
-        if why and (rule, subject) not in study.exceptions
-    ]
-    short += [
-        f"{rule}: {subject}: the exception is not needed: take it off the list"
-        for rule, subject in study.exceptions
-        if outcomes.get((rule, subject)) is None and rule in {one.__name__ for one in rules}
-    ]
+        rules = _rules_of(level)
+        outcomes = {}
+        for rule in rules:
+            for subject, wrong in rule(it):
+                outcomes[rule.__name__, subject] = wrong
+
+    short = _shortcomings(study, outcomes, {rule.__name__ for rule in rules})
     if short:
-        raise StudyError(
-            f"the study {study.name!r} falls short:\n" + "\n".join(f"  {line}" for line in short)
-        )
-    return make_table(
-        {
-            "rule": [rule for rule, _ in outcomes],
-            "subject": [subject for _, subject in outcomes],
-            "outcome": ["excepted" if key in excepted else "kept" for key in outcomes],
-            "reason": [study.exceptions.get(key, "") for key in outcomes],
-        }
-    )
+        lines = "\n".join(f"  {line}" for line in short)
+        raise StudyError(f"the study {study.name!r} falls short:\n{lines}")
+    return _table(study, outcomes)
 
 
-def _changes(
-    figure: ReportFigure, stored: dict[str, str], findings: list[Finding], facts: Facts
-) -> bool:
-    """Whether drawing one figure changes results, read anew from what was stored of them."""
-    read = Results({name: results.from_dict(json.loads(text)) for name, text in stored.items()})
-    before = _stored(read)
-    with suppress(Exception):  # that it fails has been said
-        figure.draw(read, findings, facts)
-    return _stored(read) != before
+def _rules_of(level: str) -> tuple[Rule, ...]:
+    """The rules of a level: those of the lower ones, and more."""
+    if level == "fast":
+        return RULES
+    if level == "thorough":
+        return (*RULES, *THOROUGH_RULES)
+    return (*RULES, *THOROUGH_RULES, *SLOW_RULES)
 
 
-def _stored(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Results as a report stores them, as text: NaN is then equal to NaN."""
-    return {name: json.dumps(results.to_dict(result)) for name, result in measured.items()}
+def _shortcomings(
+    study: Study, outcomes: Mapping[Subject, str | None], asked: set[str]
+) -> list[str]:
+    """A line for each thing that falls short without an exception, and each needless exception.
+
+    Args:
+        study: declares the exceptions.
+        outcomes: what falls short, if anything does, by rule and subject.
+        asked: the names of the rules that were asked; exceptions from others may be needed.
+    """
+    short = []
+    for (rule, subject), wrong in outcomes.items():
+        if wrong and (rule, subject) not in study.exceptions:
+            short.append(f"{rule}: {subject}: {wrong}")
+    for rule, subject in study.exceptions:
+        if rule in asked and outcomes.get((rule, subject)) is None:
+            short.append(f"{rule}: {subject}: the exception is not needed: take it off the list")
+    return short
+
+
+def _table(study: Study, outcomes: Mapping[Subject, str | None]) -> DataFrame:
+    """A row for each rule and subject of a study that keeps the rules."""
+    columns: dict[str, list[str]] = {"rule": [], "subject": [], "outcome": [], "reason": []}
+    for rule, subject in outcomes:
+        reason = study.exceptions.get((rule, subject))
+        columns["rule"].append(rule)
+        columns["subject"].append(subject)
+        columns["outcome"].append("kept" if reason is None else "excepted")
+        columns["reason"].append(reason or "")
+    return make_table(columns)
 
 
 def _text(finding: Finding) -> str:
