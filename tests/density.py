@@ -3,8 +3,8 @@
     python tests/density.py            # a row a room of the package
     python tests/density.py PATH ...   # a row a file or folder, also of other packages
 
-Files that are new keep to what well-read packages of the field have (`WITHIN`); the others are
-listed in `dense_files.txt` and leave the list as they are rewritten (`test_architecture.py`).
+All files of the package keep to what well-read packages of the field have (`WITHIN`):
+`test_architecture.py` holds them to it.
 """
 
 import ast

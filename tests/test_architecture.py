@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from density import measure, too_dense
+from density import measure
 from helpers import must_fail
 from layout_rules import (
-    DENSE,
     HEAVY,
     MAX_LINES,
     ROOT,
@@ -75,23 +74,6 @@ def test_tests_are_named_after_modules():
     assert set(tests) >= WHOLE
     must_fail(named_after, {**tests, "probes/test_gone.py": ""}, package)
     must_fail(named_after, {**tests, "tasks/test_residual.py": ""}, package)
-
-
-def check_list(listed):
-    """Every listed file exists and is still too dense.
-
-    A file that was rewritten leaves the list, and none comes back.
-    """
-    package = sources_of(ROOT)
-    assert set(listed) <= set(package)
-    assert [path for path in listed if not too_dense(package[path])] == []
-
-
-def test_the_list_of_dense_files_only_shrinks():
-    check_list(DENSE)
-    plain = next(path for path, text in sources_of(ROOT).items() if not too_dense(text))
-    must_fail(check_list, {*DENSE, plain})
-    must_fail(check_list, {*DENSE, "gone.py"})
 
 
 PLAIN = """
