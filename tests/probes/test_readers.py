@@ -28,7 +28,8 @@ def moved_by(model, name, added):
     tokens = torch.randn(3, 7, model.cfg.d_in, generator=generator(0, "test")).double()
     before = model(tokens)
     after = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda t, hook: t + added)])
-    return float((after - before).abs().max())
+    moved = (after - before).detach()
+    return float(moved.abs().max())
 
 
 def check_the_rest_changes_nothing(directions_read, model, width):
@@ -134,7 +135,8 @@ def check_projected(projected):
         width = model.cfg.d_model
         torch.testing.assert_close(kept[:, :width], noise[:, :width], rtol=0, atol=1e-9)
         assert kept[:, width:].abs().max() < 1e-9
-    torch.testing.assert_close(edited.unembed(last), edited.unembed(noise), rtol=0, atol=1e-9)
+    said, wanted = (edited.unembed(stream[:, None]) for stream in (last, noise))
+    torch.testing.assert_close(said, wanted, rtol=0, atol=1e-9)
 
 
 def test_what_is_not_read_is_0_in_the_stream():
