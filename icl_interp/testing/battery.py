@@ -184,7 +184,12 @@ class Battery:
             f"verdicts on constructions that are right in at least {AS_EXPECTED} of {DRAWS} draws: "
             f"{len(cells) - n_short} of {len(cells)} ({n_draws} draws each)"
         )
-        # Of a battery that is made anew: trials that do not stand above yet.
+        # Of a battery that is made anew: draws among those above, and trials not yet there.
+        families = set(self.draws["construction"])
+        made_by = self.settings.get("made_by", {})
+        drawn_anew = [name for name in families if f"{DRAWN}, {name}" in made_by]
+        if len(drawn_anew) not in (0, len(families)):
+            lines.append(f"drawn anew so far: {len(drawn_anew)} of {len(families)} families")
         new = _of_models(self.counts)
         if len(new) not in (0, len(self.counts)):
             n_models = len(set(map(itemgetter("model"), new)))

@@ -276,6 +276,20 @@ def check_older(renew):
         assert "made anew" not in one.summary()[-1]
 
 
+def test_it_says_which_families_were_drawn_anew():
+    families = [{**cell(200, 0), "construction": name} for name in ("one", "two")]
+    found = part_of([], families, "new", [])
+
+    def said(*names):
+        made_by = dict.fromkeys([f"draws, {name}" for name in names], "new")
+        one = replace(found, settings={**found.settings, "made_by": made_by})
+        return [line for line in one.summary() if "drawn anew" in line]
+
+    assert said("one") == ["drawn anew so far: 1 of 2 families"]
+    assert said() == said("one", "two") == []
+    assert said("three") == []
+
+
 EVERY = [("trials", "affine"), ("trials", "another"), ("draws", "one")]
 
 

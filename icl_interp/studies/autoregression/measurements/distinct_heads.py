@@ -34,21 +34,21 @@ def distinct(real: Heads) -> Heads:
     Those that weigh alike are one head, which writes the sum.
     """
     rows = torch.view_as_real(real.keys).flatten(1)
-    factors = parts.factors(rows, scaled=True)
-    alike = parts.groups(rows, scaled=True)
+    alike, values = parts.summed(rows, real.values, scaled=True)
     firsts = [group[0] for group in alike]
-    keys = torch.stack([real.keys[first] for first in firsts])
-    sums = []
-    for group in alike:
-        members = list(group)
-        # The weights of all members are multiples of those of the first one.
-        multiples = factors[members, members[0]].to(real.values)
-        sums.append(torch.einsum("h,hi->i", multiples, real.values[members]))
-    values = torch.stack(sums)
+    keys = real.keys[firsts]
     # What is left of a sum that takes itself off is rounding of its parts.
-    sizes = real.keys.norm(dim=1) * real.values.norm(dim=1)
-    writes = keys.norm(dim=1) * values.norm(dim=1) > NULL * sizes.max()
+    largest_part = _sizes(real.keys, real.values).max()
+    least = NULL * largest_part
+    writes = _sizes(keys, values) > least
     return Heads(keys[writes], values[writes])
+
+
+def _sizes(keys: Tensor, values: Tensor) -> Float[Tensor, " head"]:
+    """|a_h| |b_h| of each head."""
+    of_keys = keys.norm(dim=1)
+    of_values = values.norm(dim=1)
+    return of_keys * of_values
 
 
 def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:

@@ -120,9 +120,12 @@ def head_maps(model: HookedTransformer) -> tuple[Maps, Maps]:
     attn = model.blocks[0].attn
     embed = model.embed.W_E.detach().double()
     out = model.unembed.W_U.detach().double()
-    query = embed @ attn.W_Q.detach().double()
-    key = embed @ attn.W_K.detach().double()
-    value = embed @ attn.W_V.detach().double()
+    w_q = attn.W_Q.detach().double()
+    w_k = attn.W_K.detach().double()
+    w_v = attn.W_V.detach().double()
+    query = embed @ w_q
+    key = embed @ w_k
+    value = embed @ w_v
     written = attn.writing[0].detach().double() @ out
     forms = query @ key.transpose(1, 2)
     maps = value @ written
@@ -147,40 +150,26 @@ def different_heads(
     rows = patterns.transpose(0, 1).flatten(1)
     scaled = parts.proportional(model.cfg)
     whole = _sizes(forms, maps).max()
-    alike, maps = _summed(rows, maps, scaled)
+    alike, maps = parts.summed(rows, maps, scaled)
     first = [group[0] for group in alike]
     forms = forms[first]
     if scaled:  # what heads weigh by is linear then: with one map they weigh by a sum
-        alike, forms = _summed(maps.flatten(1), forms, scaled)
+        alike, forms = parts.summed(maps.flatten(1), forms, scaled)
         chosen = [group[0] for group in alike]
         first = [first[one] for one in chosen]
         maps = maps[chosen]
     # What is left of a sum that takes itself off is rounding of its parts.
-    writes = _sizes(forms, maps) > NULL * whole
+    least = NULL * whole
+    writes = _sizes(forms, maps) > least
     kept = torch.tensor(first)[writes.cpu()]
     return Heads(forms[writes], maps[writes], tuple(kept.tolist()))
 
 
 def _sizes(forms: Maps, maps: Maps) -> Float[Tensor, " head"]:
     """|F_h| |G_h| of each head."""
-    return forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2))
-
-
-def _summed(
-    rows: Float[Tensor, "head number"], summed: Maps, scaled: bool
-) -> tuple[list[parts.Group], Float[Tensor, "group row column"]]:
-    """Groups of heads whose rows are one up to a factor.
-
-    The sum of their matrices times these factors comes with them.
-    """
-    factors = parts.factors(rows, scaled)
-    alike = parts.groups(rows, scaled)
-    found = []
-    for group in alike:
-        members = list(group)
-        of_first = factors[members, members[0]]
-        found.append(torch.einsum("h,hij->ij", of_first, summed[members]))
-    return alike, torch.stack(found)
+    of_forms = forms.norm(dim=(1, 2))
+    of_maps = maps.norm(dim=(1, 2))
+    return of_forms * of_maps
 
 
 def cosines(forms: Maps, maps: Maps) -> Float[Tensor, " pair"]:
@@ -189,10 +178,13 @@ def cosines(forms: Maps, maps: Maps) -> Float[Tensor, " pair"]:
     found = torch.ones(n, n, dtype=torch.float64)
     for each in (forms, maps):
         # As a product with the identity, which is how `frobenius_cosines` takes a map.
-        eye = torch.eye(each.shape[2], dtype=torch.float64).expand(n, -1, -1)
-        found = found * frobenius_cosines(each.cpu(), eye)
+        width = each.shape[2]
+        eye = torch.eye(width, dtype=torch.float64)
+        identity = eye.expand(n, -1, -1)
+        found = found * frobenius_cosines(each.cpu(), identity)
     first, second = torch.triu_indices(n, n, 1)
-    return found[first, second].abs()
+    of_pairs = found[first, second]
+    return of_pairs.abs()
 
 
 def random_maps(

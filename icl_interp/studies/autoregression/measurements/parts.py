@@ -8,7 +8,7 @@ write adds up, or takes each other off. Claims that count layers or heads count 
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from pandas import DataFrame
 from torch import Tensor
 
@@ -91,6 +91,33 @@ def groups(rows: Float[Tensor, "head number"], scaled: bool) -> list[Group]:
             chosen.append(head)
         found.append(tuple(group))
     return found
+
+
+def summed(
+    rows: Float[Tensor, "head number"], written: Shaped[Tensor, "head *shape"], scaled: bool
+) -> tuple[list[Group], Shaped[Tensor, "group *shape"]]:
+    """Groups of heads whose rows are one up to a factor, and what each group writes in all.
+
+    Args:
+        rows: what heads weigh by.
+        written: what each head writes, of any shape, real or complex.
+        scaled: whether rows that are multiples of one another are one.
+
+    Returns:
+        The groups, and for each the sum of what its heads write, times their factors of the first.
+
+    >>> rows = torch.tensor([[1.0, 2.0], [3.0, 1.0], [-2.0, -4.0]])
+    >>> summed(rows, torch.tensor([1.0, 5.0, 10.0]), scaled=True)
+    ([(0, 2), (1,)], tensor([-19.,   5.]))
+    """
+    of_one_another = factors(rows, scaled)
+    alike = groups(rows, scaled)
+    sums = []
+    for group in alike:
+        members = list(group)
+        of_first = of_one_another[members, members[0]].to(written)
+        sums.append(torch.einsum("h,h...->...", of_first, written[members]))
+    return alike, torch.stack(sums)
 
 
 def heads_alike(lab: Lab, layer: int) -> list[Group]:

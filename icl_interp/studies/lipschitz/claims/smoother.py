@@ -174,7 +174,9 @@ def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
         return np.log(a / (b + tiny) + ROUNDING)
 
     logs = simultaneous(log_share, np.stack(left, 1), np.stack(all_of_it, 1), level=level)
-    values, lows, highs = (np.exp(part).tolist() for part in logs)
+    # What is left of almost nothing may be too many times it for a float: an interval without end.
+    with np.errstate(over="ignore"):
+        values, lows, highs = (np.exp(part).tolist() for part in logs)
     for i, (name, arm) in enumerate(tried):
         part = found[name]
         if arm == fitted:
