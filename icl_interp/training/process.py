@@ -70,8 +70,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 class EndRequest:
     """A context in which SIGTERM is remembered instead of ending the process.
 
-    The handler from before comes back at the end. Only the main thread can have one: elsewhere,
-    nothing is done.
+    The handler from before comes back at the end, unless another one was set meanwhile. Only the
+    main thread can have one: elsewhere, nothing is done.
 
     Attributes:
         came: whether there was a SIGTERM.
@@ -87,7 +87,7 @@ class EndRequest:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._main:
+        if self._main and signal.getsignal(signal.SIGTERM) == self._remember:
             # None: a handler that was not set from Python, which Python can't set again.
             signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
 

@@ -7,6 +7,8 @@ process alone reads and writes the run folder.
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -123,7 +125,18 @@ def reached() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        _outlive_request()
         raise RankLost(LOST) from error
+
+
+def _outlive_request() -> None:
+    """Ignore SIGTERM from here on.
+
+    Once one process has ended, torchrun asks the others to end too. This one ends by itself, but
+    first it says why.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def place(device: str | None = None) -> Ranks:

@@ -196,8 +196,9 @@ class Run:
                 self.seconds += now - started
                 started = now
                 bar.update()
-                end.came = self.place.anyone(end.came)
-                stop = end.came
+                stop = self.place.anyone(end.came)
+                if stop:  # only then: a request that came just now counts at the next step
+                    end.came = True
                 self.record(loss, stop)
                 if self.is_logged:
                     points = self.metrics[-1]["n_points"]

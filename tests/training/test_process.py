@@ -14,7 +14,7 @@ from helpers import must_fail
 from safetensors.torch import load_file
 
 from icl_interp.errors import InputError
-from icl_interp.training import process, trainer
+from icl_interp.training import process, ranks, trainer
 from icl_interp.training.trainer import train
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +102,24 @@ def test_the_handler_is_back_after_a_whole_run_and_after_an_error(tmp_path, monk
         assert signal.getsignal(signal.SIGTERM) is mine
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_request_while_processes_ask_each_other_is_not_lost(tmp_path, whole, monkeypatch):
+    """It comes after this process said that nobody asks it to end."""
+    calls = iter(range(100))
+    real = ranks.Ranks.anyone
+
+    def asked_meanwhile(place, asks):
+        if next(calls) == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(place, asks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ranks.Ranks, "anyone", asked_meanwhile)
+        with pytest.raises(process.Terminated, match="step 8 of 12 is saved"):
+            train(RUN, tmp_path, progress=False)
+    train(RUN, tmp_path, progress=False)
+    check_same_files(tmp_path, whole)
 
 
 def test_another_thread_trains_without_a_handler(tmp_path, whole):

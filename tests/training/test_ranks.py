@@ -103,8 +103,11 @@ def test_two_processes_give_the_curve_of_one(tmp_path, float64):
 @pytest.mark.slow
 def test_a_process_that_dies_ends_the_run_with_one_line_and_it_is_resumed(tmp_path, float64):
     trainer.train(tiny_runs.data(**SEVERAL), tmp_path / "one", progress=False)
+    # The other process takes a while to end, so that torchrun's request to end comes before.
     dying = (
         "import os\n"
+        "leave = ranks.dist.destroy_process_group\n"
+        "ranks.dist.destroy_process_group = lambda: (time.sleep(3), leave())\n"
         "real = trainer.Run._advance\n"
         "def advance(run):\n"
         "    if run.step == 7 and run.place.rank == 1: os.kill(os.getpid(), 9)\n"
@@ -115,6 +118,10 @@ def test_a_process_that_dies_ends_the_run_with_one_line_and_it_is_resumed(tmp_pa
     assert status == 1
     assert said.count(ranks.LOST) == 1
     assert int(load_file(tmp_path / "two" / "training_state.safetensors")["step"]) == 5
+    # A process that heeds the request says nothing.
+    heeds = f"{dying}\nranks._outlive_request = lambda: None"
+    status, said = train_on_two(tmp_path / "mutant", heeds)
+    assert (status, said.count(ranks.LOST)) == (1, 0)
     status, said = train_on_two(tmp_path / "two")
     assert status == 0, said
     check_same_curve(tmp_path / "two", tmp_path / "one")
