@@ -80,8 +80,10 @@ def test_a_process_that_is_killed_takes_no_other_job_along(tmp_path):
     assert [end.result for end in ends] == [0, 1, None, 2, 3, 4, 5]
     assert ends[2].state == "failed"
     assert ends[2].reason == local.ENDED
-    for value in range(6):  # what ran beside it may have been begun twice, but ended once
-        assert job_work.words(tmp_path / str(value)).count("ended") == 1
+    for value in range(6):  # what ran beside it may have been begun twice
+        said = job_work.words(tmp_path / str(value))
+        assert said[-1] == "ended"
+        assert said.count("begun") <= 2
 
 
 def test_a_folder_of_another_job_is_refused(tmp_path):
