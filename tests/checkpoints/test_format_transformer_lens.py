@@ -227,9 +227,9 @@ def test_in_memory_the_task_is_enough():
 def test_a_read_in_beside_may_have_the_name_of_one_inside(tmp_path):
     """`embed.weight` beside `body.embed.weight`: the one beside reads numbers."""
     original = Beside().eval()
-    renamed = {}
-    for name, tensor in original.state_dict().items():
-        renamed[name.replace("read_in.", "embed.")] = tensor
+    weights = original.state_dict()
+    renamed = {name: weights.pop(f"read_in.{name[6:]}") for name in ("embed.weight", "embed.bias")}
+    renamed = {**weights, **renamed}  # what stands beside may come last
     path = tmp_path / "w.pt"
     torch.save(renamed, path)
     found = icl_interp.load(path, **GIVEN, n_heads=2, settings={"act_fn": "relu"}).model

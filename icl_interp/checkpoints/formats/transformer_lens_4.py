@@ -99,12 +99,10 @@ def _between_ends(found: State, where: object) -> tuple[dict[str, Tensor], str]:
     """The tensors by this format's names, and the name of the read-in.
 
     Raises:
-        InputError: no attention, no read-in, or more than one read-in.
+        InputError: no read-in, or more than one.
     """
     tensors = state.cleaned(found.tensors, where, rename=_plain).tensors
-    first = next((name for name in tensors if name.endswith(ATTENTION)), None)
-    if first is None:
-        raise InputError(f"{where} has no {ATTENTION}, which every {NAME} has")
+    first = next(name for name in tensors if name.endswith(ATTENTION))
     prefix = first.removesuffix(ATTENTION)
     own = tuple(prefix + part for part in _OWN)
     body = {}
