@@ -32,7 +32,8 @@ TURNED = "scores with the other sign"
 PLAIN = "a plain step"
 PLAIN_OFFSET = "a plain step, a constant added to labels"
 READ = "what heads read off the examples"
-COMPARISONS = (IN_DISTRIBUTION, WITH_OFFSET, TURNED, PLAIN, PLAIN_OFFSET, READ)
+TRUTH = "f(x)"
+COMPARISONS = (IN_DISTRIBUTION, WITH_OFFSET, TURNED, PLAIN, PLAIN_OFFSET, READ, TRUTH)
 SQUARED = "squared distance"
 OWN = "prediction"
 LABEL = "squared label"
@@ -101,6 +102,7 @@ def predictions(lab: Lab) -> DataArray:
         PLAIN_OFFSET: (after_offset, plain_size * plain(shifted)),
         # A constant, such as a bias, is no reading.
         READ: (own - own.mean(), read - read.mean()),
+        TRUTH: (own, lab.task.targets(judging.parameters, judging.xs)[:, -1, 0]),
     }
     label = judging.ys[:, -1, 0].square()
     rows = []

@@ -1,0 +1,124 @@
+"""Trained layers of 1, 2 and 4 softmax heads: their errors, w and weights of labels.
+
+He et al. (2025) say of trained layers that several heads take a debiased step, and err less than
+one head. Which figures these are could not be checked; the setting is that of their code.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
+
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.errors import InputError
+from icl_interp.experiments.base import Experiment, Model, Results
+from icl_interp.experiments.presets import named, whole_prompts
+from icl_interp.experiments.settings import read
+from icl_interp.experiments.setup import Setup
+from icl_interp.experiments.statements import Statement, at_most, statement
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Result, make_array, make_table
+from icl_interp.studies.debiased.claims import head_patterns, step
+from icl_interp.studies.debiased.measurements import predictions as said
+from icl_interp.studies.debiased.measurements.heads import heads
+from icl_interp.studies.debiased.measurements.predictions import predictions
+
+RECIPES = {1: "softmax_heads_1", 2: "softmax_heads_2", 4: "softmax_heads_4"}
+DISTANCE = "squared distance to a debiased step"
+ERROR = "squared error, over that of predicting 0"
+AGAINST_ONE = "squared error, over that of one head"
+STATISTICS = ("value", "low", "high")
+NEAREST = at_most(DISTANCE, step.NEAR, step.FAR)
+LESS = at_most(AGAINST_ONE, 0.9, 1.0)
+SIZES = {
+    "smoke": "1, 2 and 4 softmax heads, d = 5, 40 examples, 200 steps: shows that it runs, and "
+    "nothing else",
+    "small": "1, 2 and 4 softmax heads, d = 5, 40 examples, 30,000 steps of Adam",
+    "paper": "1, 2 and 4 softmax heads, d = 5, 40 examples, 100,000 steps of Adam",
+}
+
+
+def at_scale(config: RunConfig, scale: str) -> RunConfig:
+    """The run of a recipe at another scale; "small" is the recipe as it stands."""
+    named(scale)
+    if config.training is None:
+        raise InputError("the config has no training section, so there is nothing to scale")
+    if scale == "small":
+        return config
+    changes = {"steps": 100_000}
+    if scale == "smoke":
+        changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200}
+    return replace(config, training=whole_prompts(config.training, config.task, changes))
+
+
+def run(setup: Setup) -> dict[str, Result]:
+    """By number of heads: distance and errors with their intervals, and a table of heads."""
+    known = [count for count, name in RECIPES.items() if setup.has(name)]
+    if not known:
+        return {}
+    by_count = {count: setup.measure(RECIPES[count], predictions) for count in known}
+    errors = {count: _squared(result, said.TRUTH) for count, result in by_count.items()}
+    rows = []
+    tables = []
+    for count, result in by_count.items():
+        label = result.sel(comparison=said.TRUTH, number=said.LABEL).values
+        # Functions are the same for all models, so that errors are compared function by function.
+        beside = errors[known[0]]
+        found = {
+            DISTANCE: step.distance(result, said.IN_DISTRIBUTION),
+            ERROR: _ratio(errors[count], label),
+            AGAINST_ONE: _ratio(errors[count], beside),
+        }
+        rows.append([(one.value, one.low, one.high) for one in found.values()])
+        table = DataFrame(head_patterns.by_head(setup.measure(RECIPES[count], heads)))
+        table.insert(0, "heads", count)
+        tables += table.to_dict("records")
+    axes = {"heads": tuple(known), "quantity": tuple(found), "statistic": STATISTICS}
+    numbers = make_array(np.array(rows), axes, note=f"{said.HALF} functions")
+    return {"errors": numbers, "by head": make_table(tables)}
+
+
+def _squared(result: DataArray, comparison: str) -> np.ndarray:
+    return result.sel(comparison=comparison, number=said.SQUARED).values
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> Interval:
+    return bootstrap(lambda one, other: one / other, above, below)
+
+
+def states(results: Results) -> tuple[Statement, ...]:
+    """For several heads: how far from the step, and how much less they err than one head."""
+    found = results.get("errors")
+    if not isinstance(found, DataArray):
+        return ()
+    lines = []
+    for count in found.indexes["heads"]:
+        here = found.sel(heads=count)
+        value, low, high = here.sel(quantity=DISTANCE).values
+        error = float(here.sel(quantity=ERROR, statistic="value"))
+        if count == 1:
+            continue
+        words = (
+            f"{count} heads take a debiased step of descent: they are at a squared distance of "
+            f"{value:.2g} from it, and their error is {error:.3g} of that of predicting 0."
+        )
+        lines.append(statement(words, NEAREST, low, high))
+        value, low, high = here.sel(quantity=AGAINST_ONE).values
+        words = f"{count} heads err less than one: by a factor of {value:.2g}."
+        lines.append(statement(words, LESS, low, high))
+    return tuple(lines)
+
+
+BY_HEADS = Experiment(
+    "debiased.by_heads",
+    "Trained layers of softmax heads beside a debiased step",
+    "He et al. (2025), trained softmax heads (which figures these are could not be checked)",
+    tuple(Model(name, scaled=at_scale) for name in RECIPES.values()),
+    run,
+    states,
+    sample=f"{said.HALF} functions, the step tuned on {said.HALF} others",
+    sizes=SIZES,
+    settings=read(Path(__file__).with_name("settings.json"))["by_heads"],
+)
