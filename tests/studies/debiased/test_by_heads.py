@@ -1,4 +1,4 @@
-"""Trained layers of softmax heads: recipes, statements on weights that are known, and the figure."""
+"""Trained layers of softmax heads: recipes, the figure, and statements on known weights."""
 
 from dataclasses import replace
 

@@ -19,7 +19,7 @@ from icl_interp.analyses.criterion import (
 from icl_interp.analyses.facts import Facts, needs_linear_functions
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import bootstrap
 from icl_interp.studies.debiased.measurements import heads as measured
 from icl_interp.studies.debiased.measurements import predictions as said
 from icl_interp.studies.debiased.measurements.heads import heads
@@ -86,7 +86,13 @@ def shares(weights: np.ndarray) -> np.ndarray:
     """
     sizes = np.abs(weights)
     total = sizes.sum(-1, keepdims=True)
-    return sizes / np.maximum(total, np.finfo(float).tiny)
+    return _over(sizes, total)
+
+
+def _over(part: np.ndarray, whole: np.ndarray, empty: float = 0.0) -> np.ndarray:
+    """A part of a whole, or a number where there is none."""
+    there = whole > 0
+    return np.where(there, part / np.where(there, whole, 1.0), empty)
 
 
 def others(
@@ -96,8 +102,9 @@ def others(
     share = shares(weights)
     explained = both**2 / inputs
     whole = (share * scores).sum(-1)
-    missed = (share * (scores - explained)).sum(-1)
-    return np.where(whole > 0, missed / np.where(whole > 0, whole, 1.0), 0.0)
+    left = scores - explained
+    missed = (share * left).sum(-1)
+    return _over(missed, whole)
 
 
 def spread(inputs: np.ndarray, both: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -109,8 +116,9 @@ def spread(inputs: np.ndarray, both: np.ndarray, weights: np.ndarray) -> np.ndar
     share = shares(weights)
     sizes = np.abs(strengths(inputs, both))
     mean = (share * sizes).sum(-1)
-    variance = (share * (sizes - mean[..., None]) ** 2).sum(-1)
-    return np.where(mean > 0, np.sqrt(variance) / np.where(mean > 0, mean, 1.0), 0.0)
+    apart = sizes - mean[..., None]
+    variance = (share * apart**2).sum(-1)
+    return _over(np.sqrt(variance), mean)
 
 
 def imbalance(w: np.ndarray, weights: np.ndarray) -> float:
@@ -129,65 +137,56 @@ def imbalance(w: np.ndarray, weights: np.ndarray) -> float:
 
 def explained(missed: np.ndarray, square: np.ndarray) -> np.ndarray:
     """The share of predictions that a reading explains; 0 for predictions that do not vary."""
-    return np.where(square > 0, 1 - missed / np.where(square > 0, square, 1.0), 0.0)
+    return 1 - _over(missed, square, empty=1.0)
 
 
 def other_values(left: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The share of what all heads read that is not labels; 1 where nothing is read."""
-    whole = values.sum(-1)
-    return np.where(whole > 0, left.sum(-1) / np.where(whole > 0, whole, 1.0), 1.0)
+    return _over(left.sum(-1), values.sum(-1), empty=1.0)
 
 
 def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
     """What scores and values hold, how alike heads are, and whether they add up to 0."""
-    result = results[heads].transpose("number", "unit", "head")
-    scores, inputs, both, values, left, weights = [
-        result.sel(number=number).values for number in measured.NUMBERS
-    ]
-    own = weights[0]
+    result = results[heads]
+    scores, inputs, both, values, left, weights = _numbers(result)
     w = strengths(inputs.mean(0), both.mean(0))
     read = results[predictions].sel(comparison=said.READ)
-    found: dict[str, Found] = {
-        READING: bootstrap(
-            explained, read.sel(number=said.SQUARED).values, read.sel(number=said.OWN).values ** 2
-        ),
+    missed = read.sel(number=said.SQUARED).values
+    own = read.sel(number=said.OWN).values
+    return {
+        READING: bootstrap(explained, missed, own**2),
         OTHER_SCORES: bootstrap(others, scores, inputs, both, weights),
         SPREAD: bootstrap(spread, inputs, both, weights),
         OTHER_VALUES: bootstrap(other_values, left, values),
-        SUM: imbalance(w, own),
+        SUM: imbalance(w, weights[0]),
     }
-    return found
+
+
+def _numbers(result: DataArray) -> np.ndarray:
+    """All numbers of heads, (number, unit, head)."""
+    chosen = result.sel(number=list(measured.NUMBERS))
+    return chosen.transpose("number", "unit", "head").values
 
 
 def by_head(result: DataArray) -> list[dict[str, Any]]:
     """w of each head with its interval, the rest of its scores, and its weight of labels."""
     rows = []
     for name in result.indexes["head"]:
-        numbers = result.sel(head=name)
-        scores, inputs, both, _, _, weights = [
-            numbers.sel(number=number).values for number in measured.NUMBERS
-        ]
-        w: Interval = bootstrap(strengths, inputs, both)
-        means = [number.mean(keepdims=True) for number in (scores, inputs, both)]
-        other = others(*means, np.ones(1))
-        rows.append(
-            {
-                "head": str(name),
-                "w": w.value,
-                "low": w.low,
-                "high": w.high,
-                "other scores": float(other),
-                "weight of labels": float(weights[0]),
-            }
-        )
+        scores, inputs, both, _, _, weights = _numbers(result.sel(head=[name]))[..., 0]
+        w = bootstrap(strengths, inputs, both)
+        means = [scores.mean(keepdims=True), inputs.mean(keepdims=True), both.mean(keepdims=True)]
+        row = {"head": str(name), "w": w.value, "low": w.low, "high": w.high}
+        row["other scores"] = float(others(*means, np.ones(1)))
+        row["weight of labels"] = float(weights[0])
+        rows.append(row)
     return rows
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """w and weight of each head."""
     rows = by_head(results[heads])
-    signs = [np.sign(row["w"]) for row in rows]
-    caveat = f"Of {len(rows)} different heads {signs.count(1.0)} have w above 0."
+    above = [row for row in rows if row["w"] > 0]
+    caveat = f"Of {len(rows)} different heads {len(above)} have w above 0."
     scope = "these weights, and prompts of the trained length in distribution"
     return Remarks(scope=scope, caveat=caveat, details=tuple(rows))
 

@@ -48,29 +48,29 @@ def attending(
         inputs: weight of x_1 in what every head reads, of that of labels.
     """
     unit = between(g, 0.08, 0.12)
-    size = between(g, 0.6, 0.9) / (2 * unit)
+    step = between(g, 0.6, 0.9)
+    size = step / (2 * unit)
     width = DIM + 1
-    model = blank(
-        width,
-        n_heads=len(heads),
-        d_head=width,
-        n_ctx=TASK.n_points,
-        d_in=width,
-        attention_dir="bidirectional",
-        keys="labelled",
-    )
+    # A stream of tokens, and heads that are wide enough for one.
+    shape = {"n_heads": len(heads), "d_head": width, "d_in": width, "n_ctx": TASK.n_points}
+    model = blank(width, attention_dir="bidirectional", keys="labelled", **shape)
     x = slice(0, DIM)
+    y = DIM
+    one = torch.eye(DIM, dtype=torch.float64)
+    factors = torch.tensor(stretch, dtype=torch.float64).diag()
     attention = model.blocks[0].attn
     with torch.no_grad():
         model.embed.W_E.fill_diagonal_(1)
-        model.unembed.W_U[DIM, 0] = 1
+        model.unembed.W_U[y, 0] = 1
+        attention.W_K[:, x, x] = one
+        attention.W_O[:, y, y] = 1
         for number, head in enumerate(heads):
-            attention.W_K[number, x, x] = torch.eye(DIM, dtype=torch.float64)
-            factors = unit * head.w * torch.tensor(stretch, dtype=torch.float64)
-            attention.W_Q[number, x, x] = factors.diag()
-            attention.W_V[number, DIM, DIM] = size * head.label
-            attention.W_V[number, 0, DIM] = size * head.label * inputs
-            attention.W_O[number, DIM, DIM] = 1
+            w = unit * head.w
+            label = size * head.label
+            attention.W_Q[number, x, x] = w * factors
+            value = attention.W_V[number, :, y]
+            value[y] = label
+            value[0] = label * inputs
     return Case(model, TASK)
 
 

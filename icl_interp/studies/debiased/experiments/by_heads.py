@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
@@ -29,6 +28,7 @@ RECIPES = {1: "softmax_heads_1", 2: "softmax_heads_2", 4: "softmax_heads_4"}
 DISTANCE = "squared distance to a debiased step"
 ERROR = "squared error, over that of predicting 0"
 AGAINST_ONE = "squared error, over that of one head"
+QUANTITIES = (DISTANCE, ERROR, AGAINST_ONE)
 STATISTICS = ("value", "low", "high")
 NEAREST = at_most(DISTANCE, step.NEAR, step.FAR)
 LESS = at_most(AGAINST_ONE, 0.9, 1.0)
@@ -55,29 +55,31 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
 
 def run(setup: Setup) -> dict[str, Result]:
     """By number of heads: distance and errors with their intervals, and a table of heads."""
-    known = [count for count, name in RECIPES.items() if setup.has(name)]
+    known = []
+    for count, name in RECIPES.items():
+        if setup.has(name):
+            known.append(count)
     if not known:
         return {}
-    by_count = {count: setup.measure(RECIPES[count], predictions) for count in known}
-    errors = {count: _squared(result, said.TRUTH) for count, result in by_count.items()}
     rows = []
     tables = []
-    for count, result in by_count.items():
+    beside = None
+    for count in known:
+        result = setup.measure(RECIPES[count], predictions)
+        error = _squared(result, said.TRUTH)
+        if beside is None:
+            beside = error
         label = result.sel(comparison=said.TRUTH, number=said.LABEL).values
-        # Functions are the same for all models, so that errors are compared function by function.
-        beside = errors[known[0]]
-        found = {
-            DISTANCE: step.distance(result, said.IN_DISTRIBUTION),
-            ERROR: _ratio(errors[count], label),
-            AGAINST_ONE: _ratio(errors[count], beside),
-        }
-        rows.append([(one.value, one.low, one.high) for one in found.values()])
-        table = DataFrame(head_patterns.by_head(setup.measure(RECIPES[count], heads)))
-        table.insert(0, "heads", count)
-        tables += table.to_dict("records")
-    axes = {"heads": tuple(known), "quantity": tuple(found), "statistic": STATISTICS}
-    numbers = make_array(np.array(rows), axes, note=f"{said.HALF} functions")
-    return {"errors": numbers, "by head": make_table(tables)}
+        # Functions are the same for all models, so errors are compared function by function.
+        distance = step.distance(result, said.IN_DISTRIBUTION)
+        for one in (distance, _ratio(error, label), _ratio(error, beside)):
+            rows.append((one.value, one.low, one.high))
+        for row in head_patterns.by_head(setup.measure(RECIPES[count], heads)):
+            tables.append({"heads": count, **row})
+    axes = {"heads": tuple(known), "quantity": QUANTITIES, "statistic": STATISTICS}
+    numbers = np.array(rows).reshape(len(known), len(QUANTITIES), len(STATISTICS))
+    errors = make_array(numbers, axes, note=f"{said.HALF} functions")
+    return {"errors": errors, "by head": make_table(tables)}
 
 
 def _squared(result: DataArray, comparison: str) -> np.ndarray:
@@ -95,11 +97,12 @@ def states(results: Results) -> tuple[Statement, ...]:
         return ()
     lines = []
     for count in found.indexes["heads"]:
+        if count == 1:
+            continue
+        # How near it is to a step, and then how much less it errs than one head.
         here = found.sel(heads=count)
         value, low, high = here.sel(quantity=DISTANCE).values
         error = float(here.sel(quantity=ERROR, statistic="value"))
-        if count == 1:
-            continue
         words = (
             f"{count} heads take a debiased step of descent: they are at a squared distance of "
             f"{value:.2g} from it, and their error is {error:.3g} of that of predicting 0."

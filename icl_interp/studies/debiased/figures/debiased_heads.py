@@ -31,15 +31,17 @@ def debiased_heads(results: Results, findings: Sequence[Finding], facts: Facts) 
     apart = results.get(predictions)
     if found is None or apart is None:
         return None
+    # A point a head, and a row a comparison.
     table = DataFrame(head_patterns.by_head(found))
     points = Points(table["w"].to_numpy(), table["weight of labels"].to_numpy(), colour=INK, size=9)
     by_head = Panel("Heads", Axis("w"), Axis("weight of labels"), [points])
     compared = DataFrame(step.rows(apart))
     places = np.arange(len(compared))
-    ends = compared[["D", "low", "high"]].to_numpy().T
-    row = Points(ends[0], places, *ends[1:], colour=INK, size=9)
-    names = rows(compared["comparison"].tolist())
-    distances = Panel("Predictions", DISTANCE, names, [*ZONES, row])
+    value, low, high = compared[["D", "low", "high"]].to_numpy().T
+    row = Points(value, places, low, high, colour=INK, size=9)
+    names = compared["comparison"].tolist()
+    marks = [*ZONES, row]
+    distances = Panel("Predictions", DISTANCE, rows(names), marks)
     below = tested_by("debiased_heads", findings)
     return Drawing("Softmax heads and a debiased step", below, [by_head, distances])
 

@@ -8,7 +8,6 @@ one head, and their values add up.
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -32,7 +31,8 @@ VALUE = "squared value"
 LEFT = "squared value, labels taken off"
 WEIGHT = "weight of labels"
 NUMBERS = (SCORE, INPUT, BOTH, VALUE, LEFT, WEIGHT)
-HOOKS = tuple(f"blocks.0.attn.hook_{name}" for name in ("attn_scores", "pattern", "v"))
+ATTENTION = "blocks.0.attn."
+HOOKS = (f"{ATTENTION}hook_attn_scores", f"{ATTENTION}hook_pattern", f"{ATTENTION}hook_v")
 
 Rows = Float[Tensor, "head batch example"]
 
@@ -70,8 +70,11 @@ def heads_of(lab: Lab, prompts: Prompts) -> Heads:
     written = model.blocks[0].attn.writing[0] @ model.unembed.W_U[:, 0]
     values = torch.einsum("bihd,hd->hbi", v[:, :-1], written.to(v))
     groups, added = summed(patterns.flatten(1), values, scaled=False)
-    first = [group[0] for group in groups]
-    names = ["+".join(map(str, group)) for group in groups]
+    names = []
+    first = []
+    for group in groups:
+        names.append("+".join(map(str, group)))
+        first.append(group[0])
     return Heads(names, scores[first], patterns[first], added)
 
 
@@ -82,10 +85,13 @@ def centred(values: Float[Tensor, "*batch example"]) -> Float[Tensor, "*batch ex
 
 def weights_of_labels(values: Rows, prompts: Prompts) -> Float[Tensor, " head"]:
     """The coefficient of y_i in each head's values, by least squares on (x_i, y_i)."""
-    shown = torch.cat([prompts.xs, prompts.ys], -1).double()[:, :-1]
-    features = centred(shown.mT).mT.flatten(0, 1)
-    targets = centred(values).flatten(1).T
-    return torch.linalg.lstsq(features, targets).solution[-1]
+    tokens = torch.cat([prompts.xs, prompts.ys], -1).double()
+    examples = tokens[:, :-1]
+    features = examples - examples.mean(1, keepdim=True)
+    rows = features.flatten(0, 1)
+    targets = centred(values).flatten(1)
+    found = torch.linalg.lstsq(rows, targets.T)
+    return found.solution[-1]
 
 
 @measurement("debiased/heads")
@@ -96,21 +102,30 @@ def heads(lab: Lab) -> DataArray:
     """
     drawn = lab.task.sample(N_FUNCTIONS, generator(lab.seed, "debiased"), dtype=torch.float64)
     found = heads_of(lab, drawn)
+
+    # What softmax sees of scores, beside products of inputs.
     scores = centred(found.scores)
-    products = torch.einsum("bid,bd->bi", drawn.xs[:, :-1], drawn.xs[:, -1])
+    examples = drawn.xs[:, :-1]
+    query = drawn.xs[:, -1]
+    products = torch.einsum("bid,bd->bi", examples, query)
     inputs = centred(products)
+
+    # What is left of values without labels.
     values = centred(found.values)
     weights = weights_of_labels(found.values, drawn)
-    labels = weights[:, None, None] * centred(drawn.ys[:, :-1, 0])
+    by_head = weights[:, None, None]
+    labels = by_head * centred(drawn.ys[:, :-1, 0])
+    left = values - labels
     numbers = {
         SCORE: scores.square(),
         INPUT: inputs.square().expand_as(scores),
         BOTH: scores * inputs,
         VALUE: values.square(),
-        LEFT: (values - labels).square(),
-        WEIGHT: weights[:, None, None].expand_as(scores),
+        LEFT: left.square(),
+        WEIGHT: by_head.expand_as(scores),
     }
-    rows = [number.mean(-1) for number in numbers.values()]
+    every = torch.stack(list(numbers.values()), 1)
+    means = every.mean(-1)
     axes = {"head": found.names, "number": NUMBERS, "unit": tuple(range(N_FUNCTIONS))}
     note = f"{N_FUNCTIONS} functions, one prompt each"
-    return make_array(np.stack([row.numpy() for row in rows], 1), axes, note=note)
+    return make_array(means.numpy(), axes, note=note)
