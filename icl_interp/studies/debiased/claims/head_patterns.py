@@ -41,6 +41,7 @@ SPREAD = "spread"
 OTHER_VALUES = "other values"
 SUM = "sum"
 READING = "reading"
+Values = np.ndarray | np.floating
 QUOTE = Quote(
     "a diagonal and homogeneous pattern in the key-query (KQ) weights, and a last-entry-only and "
     "zero-sum pattern in the output-value (OV) weights",
@@ -89,7 +90,7 @@ def shares(weights: np.ndarray) -> np.ndarray:
     return _over(sizes, total)
 
 
-def _over(part: np.ndarray, whole: np.ndarray, empty: float = 0.0) -> np.ndarray:
+def _over(part: Values, whole: Values, empty: float = 0.0) -> np.ndarray:
     """A part of a whole, or a number where there is none."""
     there = whole > 0
     return np.where(there, part / np.where(there, whole, 1.0), empty)
