@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
@@ -26,7 +27,7 @@ from icl_interp.studies.debiased.measurements.predictions import predictions
 
 RECIPES = {1: "softmax_heads_1", 2: "softmax_heads_2", 4: "softmax_heads_4"}
 DISTANCE = "squared distance to a debiased step"
-ERROR = "squared error, over that of predicting 0"
+ERROR = "squared error, over the mean squared label"
 AGAINST_ONE = "squared error, over that of one head"
 QUANTITIES = (DISTANCE, ERROR, AGAINST_ONE)
 STATISTICS = ("value", "low", "high")
@@ -79,7 +80,8 @@ def run(setup: Setup) -> dict[str, Result]:
     axes = {"heads": tuple(known), "quantity": QUANTITIES, "statistic": STATISTICS}
     numbers = np.array(rows).reshape(len(known), len(QUANTITIES), len(STATISTICS))
     errors = make_array(numbers, axes, note=f"{said.HALF} functions")
-    return {"errors": errors, "by head": make_table(tables)}
+    columns = DataFrame(tables).to_dict("list")
+    return {"errors": errors, "by head": make_table(columns)}
 
 
 def _squared(result: DataArray, comparison: str) -> np.ndarray:
@@ -105,7 +107,7 @@ def states(results: Results) -> tuple[Statement, ...]:
         error = float(here.sel(quantity=ERROR, statistic="value"))
         words = (
             f"{count} heads take a debiased step of descent: they are at a squared distance of "
-            f"{value:.2g} from it, and their error is {error:.3g} of that of predicting 0."
+            f"{value:.2g} from it, and their error is {error:.3g} of the mean squared label."
         )
         lines.append(statement(words, NEAREST, low, high))
         value, low, high = here.sel(quantity=AGAINST_ONE).values
