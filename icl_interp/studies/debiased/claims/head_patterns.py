@@ -175,9 +175,11 @@ def by_head(result: DataArray) -> list[dict[str, Any]]:
     for name in result.indexes["head"]:
         scores, inputs, both, _, _, weights = _numbers(result.sel(head=[name]))[..., 0]
         w = bootstrap(strengths, inputs, both)
-        means = [scores.mean(keepdims=True), inputs.mean(keepdims=True), both.mean(keepdims=True)]
+        one = np.ones(1)
+        whole = scores.mean() * one
+        other = others(whole, inputs.mean() * one, both.mean() * one, one)
         row = {"head": str(name), "w": w.value, "low": w.low, "high": w.high}
-        row["other scores"] = float(others(*means, np.ones(1)))
+        row["other scores"] = float(other)
         row["weight of labels"] = float(weights[0])
         rows.append(row)
     return rows
@@ -195,10 +197,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 PATTERNS_CLAIM = Claim(
     id="debiased.head_patterns",
     kind="architecture",
-    statement="Heads score examples by a number times <x_i, x_q>, of one size for all heads; they "
-    "read labels alone, with weights that add up to 0.",
-    denied="Heads score by something else, or by numbers of different sizes, or read more than "
-    "labels, or their weights do not add up to 0.",
+    statement="Heads score examples by w <x_i, x_q> with one |w|, and read labels with weights "
+    "that sum to 0.",
+    denied="Heads score by something else, or differ in |w|, or read more than labels, or do not "
+    "sum to 0.",
     question="attention",
     quote=QUOTE,
     reads="scores and values of the heads",
