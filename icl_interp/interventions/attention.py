@@ -159,15 +159,15 @@ class PutPatterns(Intervention):
 class Temperature(Intervention):
     """Divide attention scores by a temperature: above 1 flattens a softmax, below 1 sharpens it.
 
-    Does nothing to a hardmax. Hidden keys stay hidden. Dividing a head's W_Q and b_Q by the
-    temperature does the same.
+    A negative one turns the signs of the scores. A positive one does nothing to a hardmax. Hidden
+    keys stay hidden. Dividing a head's W_Q and b_Q by the temperature does the same.
 
     Attributes:
-        value: the temperature, positive and finite.
+        value: the temperature, finite and not 0.
         heads: the (layer, head) pairs whose scores are divided; None for all.
 
     Raises:
-        InputError: the temperature is not positive and finite, or the model has no such head.
+        InputError: the temperature is 0 or not finite, or the model has no such head.
 
     Uniform weights have no scores to divide:
 
@@ -190,8 +190,8 @@ class Temperature(Intervention):
         if self.heads is not None:
             object.__setattr__(self, "heads", pairs_of(self.heads))
         # Infinity would turn the -inf of hidden keys into NaN; its limit is SwapPattern("uniform").
-        if not 0 < self.value < math.inf:
-            raise InputError(f"a temperature must be positive and finite, but got {self.value}")
+        if self.value == 0 or not math.isfinite(self.value):
+            raise InputError(f"a temperature must be finite and not 0, but got {self.value}")
 
     def hooks(self, model: HookedModel) -> list[Hook]:
         """One at every layer's scores."""
@@ -201,7 +201,10 @@ class Temperature(Intervention):
         return hooks
 
     def _divide(self, heads: list[int], scores: Tensor, hook: object) -> Tensor:
-        return merge(scores, 1, heads, scores / self.value)
+        divided = scores / self.value
+        # -inf over a negative number would show a hidden key.
+        shown = divided.where(scores > -math.inf, scores)
+        return merge(scores, 1, heads, shown)
 
 
 @dataclass(frozen=True)

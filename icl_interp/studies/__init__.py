@@ -10,6 +10,7 @@ first asked for.
 from icl_interp import registers
 from icl_interp.studies.autoregression.study import STUDY as AUTOREGRESSION
 from icl_interp.studies.base import STUDIES, Study, add, load_plugins, register
+from icl_interp.studies.debiased.study import STUDY as DEBIASED
 from icl_interp.studies.dispersion.study import STUDY as DISPERSION
 from icl_interp.studies.diversity.study import STUDY as DIVERSITY
 from icl_interp.studies.gradient_descent.study import STUDY as GRADIENT_DESCENT
@@ -34,6 +35,7 @@ BUNDLED = (
     DISPERSION,
     NEWTON,
     IMPLICIT_UPDATE,
+    DEBIASED,
 )
 
 for study in BUNDLED:

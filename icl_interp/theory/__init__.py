@@ -20,6 +20,8 @@ wrong where, with an example, stands in `ERRATA`: each module lists its own.
 * `autoregression`: Sander, Giryes, Suzuki, Blondel & Peyré (2024), how linear attention estimates
   the matrix of a path s_{t+1} = W s_t; a package of `loss`, `minima`, `heads`, `descent`, `flow`,
   `positions` and `recurrence`.
+* `debiased`: He, Pan, Chen & Yang (2025), a step of descent from inputs about their mean, and pairs
+  of softmax heads that tend to it.
 * `implicit_update`: Dherin, Munn, Mazzawi, Wunder & Gonzalvo (2025), a context as an update of rank
   one of the matrix behind attention.
 """
@@ -27,6 +29,7 @@ wrong where, with an example, stands in `ERRATA`: each module lists its own.
 from icl_interp.theory import (
     autoregression,
     bounded,
+    debiased,
     implicit_update,
     limits,
     linear_attention,
@@ -49,6 +52,7 @@ __all__ = [
     "ERRATA",
     "autoregression",
     "bounded",
+    "debiased",
     "implicit_update",
     "limits",
     "linear_attention",

@@ -272,10 +272,10 @@ def test_temperature_of_one_and_of_a_hardmax_change_nothing():
             assert torch.equal(model(tokens_for(model)), before)
 
 
-def check_temperature_scales_queries(value):
+def check_temperature_scales_queries(value, temperature=2.0):
     """Dividing scores by T is dividing queries by T."""
     model = make()
-    with intervene(model, Temperature(2.0, SOME)):
+    with intervene(model, Temperature(temperature, SOME)):
         flattened = model(tokens_for(model))
     for layer, head in SOME:
         model.blocks[layer].attn.W_Q[head] /= value
@@ -286,6 +286,8 @@ def check_temperature_scales_queries(value):
 def test_temperature_divides_the_scores():
     check_temperature_scales_queries(2.0)
     must_fail(check_temperature_scales_queries, 1.9)
+    check_temperature_scales_queries(-1.0, -1.0)  # signs turned, and hidden keys stay hidden
+    must_fail(check_temperature_scales_queries, 1.0, -1.0)
 
 
 def check_zero(ablated, silenced):
@@ -354,15 +356,9 @@ def test_interventions_fit_models_of_any_precision():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda model: Temperature(0.0), "temperature must be positive and finite, but got 0.0"),
-        (
-            lambda model: Temperature(math.inf),
-            "temperature must be positive and finite, but got inf",
-        ),
-        (
-            lambda model: Temperature(math.nan),
-            "temperature must be positive and finite, but got nan",
-        ),
+        (lambda model: Temperature(0.0), "temperature must be finite and not 0, but got 0.0"),
+        (lambda model: Temperature(math.inf), "temperature must be finite and not 0, but got inf"),
+        (lambda model: Temperature(math.nan), "temperature must be finite and not 0, but got nan"),
         (lambda model: freeze(model, "blocks.2.ln1"), r"unknown norm 'blocks.2.ln1': did you mean"),
         (
             lambda model: freeze(model, "ln_final").only("blocks.0.ln1"),

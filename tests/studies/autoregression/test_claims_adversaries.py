@@ -40,7 +40,6 @@ from icl_interp.studies.autoregression.measurements import (
     augmented_tokens,
     distinct_heads,
     maps,
-    parts,
     unit,
 )
 from icl_interp.tasks import AutoregressiveProcess
@@ -385,7 +384,9 @@ def test_edits_leave_the_heads_orthogonal(edit):
 
 @pytest.mark.parametrize("edit", [attention.COPIED_PAIR[0], attention.SPLIT])
 def test_heads_that_cancel_would_have_counted_one_by_one(monkeypatch, edit):
-    monkeypatch.setattr(parts, "groups", lambda rows, scaled: [(h,) for h in range(len(rows))])
+    monkeypatch.setattr(
+        one_pattern, "groups", lambda rows, scaled: [(h,) for h in range(len(rows))]
+    )
     assert verdict(HEADS, edited(unit_on_unitary(), edit), UNITARY) == "contradicted"
 
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.probes import one_pattern
 from icl_interp.provenance import generator
-from icl_interp.studies.autoregression.measurements import parts
 from icl_interp.studies.autoregression.measurements.unit import Heads
 
 N_RANDOM = 2000  # sets of random heads
@@ -34,7 +34,7 @@ def distinct(real: Heads) -> Heads:
     Those that weigh alike are one head, which writes the sum.
     """
     rows = torch.view_as_real(real.keys).flatten(1)
-    alike, values = parts.summed(rows, real.values, scaled=True)
+    alike, values = one_pattern.summed(rows, real.values, scaled=True)
     firsts = [group[0] for group in alike]
     keys = real.keys[firsts]
     # What is left of a sum that takes itself off is rounding of its parts.

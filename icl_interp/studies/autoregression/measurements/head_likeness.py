@@ -24,6 +24,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes import one_pattern
 from icl_interp.probes.maps import frobenius_cosines
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -150,11 +151,11 @@ def different_heads(
     rows = patterns.transpose(0, 1).flatten(1)
     scaled = parts.proportional(model.cfg)
     whole = _sizes(forms, maps).max()
-    alike, maps = parts.summed(rows, maps, scaled)
+    alike, maps = one_pattern.summed(rows, maps, scaled)
     first = [group[0] for group in alike]
     forms = forms[first]
     if scaled:  # what heads weigh by is linear then: with one map they weigh by a sum
-        alike, forms = parts.summed(maps.flatten(1), forms, scaled)
+        alike, forms = one_pattern.summed(maps.flatten(1), forms, scaled)
         chosen = [group[0] for group in alike]
         first = [first[one] for one in chosen]
         maps = maps[chosen]

@@ -1,0 +1,80 @@
+"""What is read off softmax heads: on weights that are known, and heads that are one."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.models.tokens import Stacked
+from icl_interp.provenance import generator
+from icl_interp.studies.debiased.constructions.all import MANY, OPPOSITE, TASK, Head, attending
+from icl_interp.studies.debiased.measurements import heads as measured
+
+
+def lab(case):
+    return Lab(case.model, case.task, Stacked(), n_units=4, n_contexts=1)
+
+
+def means(case):
+    return lab(case).measure(measured.heads).mean("unit")
+
+
+def test_w_and_weights_of_labels_are_those_of_the_weights():
+    case = attending((Head(1, 1), Head(-2, -0.5)), generator(0, "test"))
+    attention = case.model.blocks[0].attn
+    found = means(case)
+    w = found.sel(number=measured.BOTH) / found.sel(number=measured.INPUT)
+    labels = found.sel(number=measured.WEIGHT)
+
+    def check(factor):
+        np.testing.assert_allclose(w, factor * attention.W_Q[:, 0, 0].detach(), rtol=1e-9)
+        np.testing.assert_allclose(labels, factor * attention.W_V[:, 4, 4].detach(), rtol=1e-9)
+
+    check(1.0)
+    must_fail(check, 1.01)
+    # Nothing else is in scores or values.
+    explained = w**2 * found.sel(number=measured.INPUT)
+    np.testing.assert_allclose(found.sel(number=measured.SCORE), explained, rtol=1e-9)
+    assert float(found.sel(number=measured.LEFT).max()) < 1e-20
+
+
+def test_what_is_no_product_and_no_label_is_left():
+    stretched = means(attending(OPPOSITE, generator(0, "test"), stretch=(2.0, 1.0, 1.0, 1.0)))
+    explained = stretched.sel(number=measured.BOTH) ** 2 / stretched.sel(number=measured.INPUT)
+    assert float((explained / stretched.sel(number=measured.SCORE)).max()) < 0.95
+    # Of y + x_1 a part 1 / 5 is the input, for labels of variance 4.
+    reading = means(attending(OPPOSITE, generator(0, "test"), inputs=1.0))
+    left = reading.sel(number=measured.LEFT) / reading.sel(number=measured.VALUE)
+    np.testing.assert_allclose(left, 0.2, atol=0.02)
+
+
+def test_heads_that_attend_alike_are_one():
+    case = attending(MANY, generator(0, "test"))
+    found = means(case)
+    assert found.indexes["head"].tolist() == ["0+2", "1", "3"]
+    labels = found.sel(number=measured.WEIGHT).values
+    assert labels[0] == pytest.approx(-labels[1], rel=1e-9)
+    assert labels[2] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_what_heads_read_is_the_prediction():
+    case = attending(MANY, generator(1, "test"))
+    prompts = TASK.sample(20, generator(2, "test"), dtype=torch.float64)
+    bench = lab(case)
+    read = measured.heads_of(bench, prompts).read
+    said = bench.at_query(prompts)[:, 0]
+
+    def check(expected):
+        torch.testing.assert_close(read, expected, rtol=1e-10, atol=1e-10)
+
+    check(said)
+    must_fail(check, said + 1e-6)
+
+
+def test_other_layers_would_not_be_read(monkeypatch):
+    """The mutant: heads that are not taken together."""
+    apart = lambda rows, written, scaled: ([(h,) for h in range(len(rows))], written)  # noqa: E731
+    monkeypatch.setattr(measured, "summed", apart)
+    found = means(attending(MANY, generator(0, "test")))
+    assert found.sizes["head"] == 4
