@@ -100,7 +100,7 @@ class Planted:
 
 
 def checkpoint_of(model: HookedTransformer, task: Task, encoding: Encoding) -> Checkpoint:
-    """A checkpoint of a model set by hand."""
+    """A checkpoint of a planted model."""
     config = RunConfig(model.cfg, task, tokens.name_of(encoding))
     return Checkpoint(model, task, encoding, config)
 

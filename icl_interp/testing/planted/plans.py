@@ -323,7 +323,7 @@ PLANS: dict[str, Plan] = {
         "two steps of descent: a head of layer 1 reads residuals of one in layer 0",
         _config(2, 2, **LINEAR),
         REGRESSION,
-        (Term("head 0.1", 0.6, _products), Term("head 1.0", 0.6, _products, "head 0.1")),
+        (Term("head 0.1", 0.8, _products), Term("head 1.0", 0.8, _products, "head 0.1")),
     ),
     "trained sum": Plan(
         "a head of layer 0 writes half the mean label, one of layer 1 adds half of a smoother",
