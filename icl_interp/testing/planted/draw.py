@@ -108,7 +108,7 @@ def seeds_of(family: str, n_seeds: int = N_SEEDS, seed: int = 0) -> range:
     (8, 2)
     """
     if family in PLANS:
-        n_seeds = min(n_seeds, trained.N_TRAINED)
+        n_seeds = min(n_seeds, len(trained.kept(family)))
     return range(seed, seed + n_seeds)
 
 

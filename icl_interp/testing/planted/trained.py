@@ -34,6 +34,7 @@ from icl_interp.testing.planted.plans import PLANS, Plan
 SCHEMA = "icl_interp.trained/1"
 KEPT = Path(__file__).parent / "weights"
 N_TRAINED = 2  # models of a plan that come with the package
+MOST = 4  # seeds of a plan that may be tried
 STEPS = 1500
 BATCH = 128
 ATTENTION = 10.0  # weight of the attention of copies in the loss
@@ -49,11 +50,26 @@ def drawn(family: str, seed: int) -> tuple[HookedTransformer, Task, Encoding, Tr
 
     Args:
         family: a name of `PLANS`.
-        seed: the model of this number, in turn.
+        seed: counts the models that come with the package, round and round.
     """
     plan = PLANS[family]
-    model = weights.load_model(HookedTransformer, plan.cfg, place(family, seed % N_TRAINED))
+    seeds = kept(family)
+    path = place(family, seeds[seed % len(seeds)])
+    model = weights.load_model(HookedTransformer, plan.cfg, path)
     return model.double().eval(), plan.task, ENCODING, plan.truth()
+
+
+def kept(family: str, folder: Path = KEPT) -> list[int]:
+    """Seeds whose models passed.
+
+    >>> kept("trained step")
+    [0, 1]
+    """
+    found = []
+    for seed in range(MOST):
+        if place(family, seed, folder).with_suffix(".json").is_file():
+            found.append(seed)
+    return found
 
 
 def place(family: str, seed: int, folder: Path = KEPT) -> Path:
