@@ -215,7 +215,7 @@ def test_an_untrained_model_fails_every_swap(family):
     must_fail(follows, found.model, plan, 64)
 
 
-@pytest.mark.slow  # 10 s: two trainings
+@pytest.mark.slow  # 15 s: two trainings
 def test_training_without_swaps_predicts_and_fails_and_with_swaps_passes():
     plan = PLANS["trained copy"]
     follows(trained.train(plan, 5, 300), plan)

@@ -155,7 +155,8 @@ class Plan:
         return self.edges(self.heads)
 
     def hat(self, prompts: Prompts) -> Float[Tensor, "batch example"]:
-        """Weights of the labels in the sum of the terms."""
+        """Weights of the labels in the sum of the terms, in float64."""
+        prompts = prompts.double()
         rows: dict[str, Tensor] = {}
         for term in self.terms:
             row = term.weights(prompts, prompts)
