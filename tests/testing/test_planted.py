@@ -1,5 +1,6 @@
 """Planted models: their truth holds by ablation, and scores count what they say."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,9 @@ from icl_interp.models.parts import READ_OUT
 from icl_interp.probes import ExampleInfluence
 from icl_interp.provenance import generator, write_json
 from icl_interp.testing import selfcheck
-from icl_interp.testing.planted import DECOYS, FAMILIES, METHODS, planted, tools
+from icl_interp.testing.planted import DECOYS, FAMILIES, METHODS, PLANS, planted, tools
 from icl_interp.testing.planted import score as scores
-from icl_interp.testing.planted.draw import N_SEEDS, NONE, decoy_of
+from icl_interp.testing.planted.draw import EVERY, N_SEEDS, NONE, decoy_of, seeds_of
 from icl_interp.testing.planted.score import TOLERANCE, Score, covers
 
 QUICK = ("two steps", "places", "by MLP")  # families of short prompts
@@ -191,6 +192,23 @@ def test_a_trial_counts_by_family_and_decoy(quick, tmp_path):
         tools.run(tmp_path / "parts", families=["places"], n_seeds=5)
 
 
+def test_trained_families_are_put_in_the_place_of_earlier_ones(quick, tmp_path):
+    """Rows of other families stay as they are, and a trained family is tried once a model."""
+    families = ["places", "trained step"]
+    before = tools.run(tmp_path / "a", families=families, n_seeds=4)
+    assert before.exact("circuit") == (3, 6)
+    later = tools.run(tmp_path / "b", families=families, n_seeds=1)
+    whole = before.joined(later)
+    assert whole.exact("circuit") == (3, 5)
+    assert whole.score("circuit", families=["places"]) == before.score(
+        "circuit", families=["places"]
+    )
+    assert whole.settings == {**before.settings, tools.TRAINED: later.settings}
+    assert "trained" not in "\n".join(
+        tools.run(tmp_path / "c", families=["places"], n_seeds=1).lines()
+    )
+
+
 def fits(lines):
     assert max(map(len, lines)) <= 100
 
@@ -198,10 +216,15 @@ def fits(lines):
 def test_the_kept_trial_is_whole_and_fits_the_terminal():
     found = tools.kept()
     assert found is not None
-    assert set(found.table["family"]) == set(FAMILIES)
+    assert set(found.table["family"]) == set(EVERY)
     expected = {decoy_of(seed) for seed in range(found.settings["draws"])}
     assert set(found.table["decoy"]) == expected
-    assert found.exact("circuit")[1] == len(FAMILIES) * found.settings["draws"]
+    n_models = sum(len(seeds_of(family, found.settings["draws"])) for family in EVERY)
+    assert found.exact("circuit")[1] == n_models
+    # Trained families were tried apart, and have a table of their own.
+    assert found.settings[tools.TRAINED]["draws"] == found.settings["draws"]
+    heads = [line for line in found.lines() if line.startswith(("method", tools.TRAINED))]
+    assert [len(re.split("  +", line)) - 1 for line in heads[:2]] == [len(FAMILIES), len(PLANS)]
     for row in found.table.to_dict("records"):
         assert 0 <= row["found"] <= row["planted"]
         assert 0 <= row["named"] <= row["others"]

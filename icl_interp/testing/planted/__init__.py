@@ -7,6 +7,17 @@ comes with the package and is printed by `icl-interp selfcheck --tools`.
 from icl_interp.testing.planted.base import Planted, Truth
 from icl_interp.testing.planted.draw import DECOYS, drawn, planted
 from icl_interp.testing.planted.families import FAMILIES
+from icl_interp.testing.planted.plans import PLANS
 from icl_interp.testing.planted.score import METHODS, scored
 
-__all__ = ["DECOYS", "FAMILIES", "METHODS", "Planted", "Truth", "drawn", "planted", "scored"]
+__all__ = [
+    "DECOYS",
+    "FAMILIES",
+    "METHODS",
+    "PLANS",
+    "Planted",
+    "Truth",
+    "drawn",
+    "planted",
+    "scored",
+]

@@ -16,6 +16,7 @@ from icl_interp.tasks.base import Task
 
 Edge = tuple[str, str]
 HatRow = Callable[[Prompts], Float[Tensor, "batch example"]]
+Answer = Callable[[Prompts], Float[Tensor, " batch"]]
 START = "blocks.0.hook_resid_pre"
 
 
@@ -27,25 +28,27 @@ class Truth:
         parts: heads ("head 0.2") and MLPs ("MLP 1") that the prediction needs; all others are idle.
         edges: (writer, reader) between these that the prediction needs, given their means.
         carried: by kind of contrast, the edges through which a change of the prompt goes.
-        hat: weights of the examples in the prediction, which is linear in the labels.
+        hat: weights of the examples in the prediction; None where it is not linear in the labels.
         roles: (head, role), of what heads attend to.
         open_roles: such pairs that the plan does not decide.
         readable: hooks of the stream where the answer stands in the query's token, linearly.
         used: those of them where later parts read it.
         undecided: hooks of the stream where it stands in part, or in what idle parts write.
         copies: idle heads that attend as a planted one does.
+        formula: what the algorithm predicts at the query; None: the labels times their weights.
     """
 
     parts: frozenset[str]
     edges: frozenset[Edge]
     carried: Mapping[str, frozenset[Edge]]
-    hat: HatRow
+    hat: HatRow | None
     roles: frozenset[tuple[str, str]] = frozenset()
     open_roles: frozenset[tuple[str, str]] = frozenset()
     readable: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
     undecided: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
+    formula: Answer | None = None
 
     def renamed(self, name: Callable[[str], str]) -> "Truth":
         """The same truth where parts have other names.
@@ -67,6 +70,9 @@ class Truth:
     def answer(self, prompts: Prompts) -> Float[Tensor, " batch"]:
         """What the planted algorithm predicts at the query, in float64."""
         prompts = prompts.double()
+        if self.formula is not None:
+            return self.formula(prompts).double()
+        assert self.hat is not None
         weights = self.hat(prompts).double()
         ys = prompts.ys[:, :-1, 0]
         return (weights * ys).sum(1)
@@ -94,7 +100,7 @@ class Planted:
 
 
 def checkpoint_of(model: HookedTransformer, task: Task, encoding: Encoding) -> Checkpoint:
-    """A checkpoint of a model set by hand."""
+    """A checkpoint of a planted model."""
     config = RunConfig(model.cfg, task, tokens.name_of(encoding))
     return Checkpoint(model, task, encoding, config)
 

@@ -1,22 +1,28 @@
-"""Planted models as they are tried: beside random parts that nobody reads, a third with decoys."""
+"""Planted models as they are tried: beside random parts that nobody reads, a third with decoys.
+
+Models set by hand get their decoy here. Trained ones have that of their plan.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
 
-from icl_interp.errors import unknown, whole
+from icl_interp.errors import InputError, unknown, whole
 from icl_interp.models.config import HookedTransformerConfig as Config
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.testing import beside
+from icl_interp.testing.planted import trained
 from icl_interp.testing.planted.base import Planted, Truth, checkpoint_of
 from icl_interp.testing.planted.families import FAMILIES
+from icl_interp.testing.planted.plans import PLANS
 from icl_interp.testing.reparameterisations import attention, layers
 from icl_interp.testing.reparameterisations.base import Edit, made, weights_of
 
 Changed = tuple[HookedTransformer, Truth, frozenset[str]]
-N_SEEDS = 8  # of each family, three of them with a decoy
+EVERY = (*FAMILIES, *PLANS)  # set by hand, and trained
+N_SEEDS = 8  # of each family that is set by hand, three of them with a decoy
 NONE = "none"
 WIDTH = 8  # of the stream of random parts
 SIZE = 0.5  # of their weights
@@ -30,9 +36,11 @@ def planted(family: str, seed: int = 0, decoy: str | None = None) -> Planted:
     reads.
 
     Args:
-        family: a name of `FAMILIES`.
-        seed: of the draw.
-        decoy: a name of `DECOYS`, or "none"; by default that of the seed (`decoy_of`).
+        family: a name of `EVERY`.
+        seed: of the draw. Of a trained family it says which of its models, in turn, and what stands
+            beside it.
+        decoy: a name of `DECOYS`, or "none"; by default that of the seed (`decoy_of`). A trained
+            family has its own only.
 
     Raises:
         InputError: no such family, decoy or seed.
@@ -42,15 +50,19 @@ def planted(family: str, seed: int = 0, decoy: str | None = None) -> Planted:
     (['head 0.0'], 'none', True)
     """
     whole(seed, "seed", 0)
-    if family not in FAMILIES:
-        raise unknown("family", family, FAMILIES)
-    decoy = decoy_of(seed) if decoy is None else decoy
-    if decoy not in (NONE, *DECOYS):
+    if family not in EVERY:
+        raise unknown("family", family, EVERY)
+    if decoy not in (None, NONE, *DECOYS):
         raise unknown("decoy", decoy, (NONE, *DECOYS))
     g = generator(seed, f"planted/{family}")
-    model, task, encoding, truth = FAMILIES[family](g)
     decoys: frozenset[str] = frozenset()
-    if decoy != NONE:
+    if family in PLANS:
+        decoy, decoys = _of_plan(family, decoy)
+        model, task, encoding, truth = trained.drawn(family, seed)
+    else:
+        decoy = decoy_of(seed) if decoy is None else decoy
+        model, task, encoding, truth = FAMILIES[family](g)
+    if decoy != NONE and family not in PLANS:
         model, truth, decoys = DECOYS[decoy](model, truth, g)
     # Random parts come last, so the others keep their names.
     both = beside.side_by_side(_random(model, g), model)
@@ -59,23 +71,49 @@ def planted(family: str, seed: int = 0, decoy: str | None = None) -> Planted:
     return Planted(family, decoy, seed, checkpoint, truth, decoys)
 
 
+def _of_plan(family: str, decoy: str | None) -> tuple[str, frozenset[str]]:
+    """The decoy of a trained family, and its heads.
+
+    Raises:
+        InputError: another one is asked for.
+    """
+    plan = PLANS[family]
+    if decoy not in (None, plan.decoy):
+        raise InputError(
+            f"models of {family!r} were trained with the decoy {plan.decoy!r}, so they have no "
+            f"{decoy!r}: leave decoy out"
+        )
+    return plan.decoy, plan.decoys
+
+
 def drawn(
     families: Iterable[str] | None = None, n_seeds: int = N_SEEDS, seed: int = 0
 ) -> Iterator[Planted]:
     """Models of families, one after another.
 
     Args:
-        families: names of `FAMILIES`; all by default.
-        n_seeds: models of each.
+        families: names of `EVERY`; all by default.
+        n_seeds: models of each; of a trained family at most as many as there are.
         seed: of the first.
     """
-    for family in FAMILIES if families is None else families:
-        for each in range(seed, seed + n_seeds):
+    for family in EVERY if families is None else families:
+        for each in seeds_of(family, n_seeds, seed):
             yield planted(family, each)
 
 
+def seeds_of(family: str, n_seeds: int = N_SEEDS, seed: int = 0) -> range:
+    """Seeds of a family that are tried.
+
+    >>> len(seeds_of("one step")), len(seeds_of("trained step"))
+    (8, 2)
+    """
+    if family in PLANS:
+        n_seeds = min(n_seeds, len(trained.kept(family)))
+    return range(seed, seed + n_seeds)
+
+
 def decoy_of(seed: int) -> str:
-    """The decoy of a seed: three of eight have one, each another.
+    """The decoy of a seed, in families set by hand: three of eight have one, each another.
 
     >>> [decoy_of(seed) for seed in range(7)]
     ['none', 'none', 'cancelling pair', 'none', 'idle copy', 'none', 'early shortcut']

@@ -203,11 +203,14 @@ def _of_shares(
 
 
 def _influence(one: Planted) -> Scores:
-    """Examples that carry weight, and the hat row as a whole."""
+    """Examples that carry weight, and the hat row as a whole; nothing where there is no row."""
+    hat = one.truth.hat
+    if hat is None:
+        return
     found = ExampleInfluence.measure(one.checkpoint, inputs=False, seed=one.seed)
     prompts = found.prompts
     weights = found.weights.values
-    planted = one.truth.hat(prompts).numpy()
+    planted = hat(prompts).numpy()
     n_examples = weights.shape[1]
     least = FAINT / n_examples
     named: set[Any] = set()
@@ -219,7 +222,7 @@ def _influence(one: Planted) -> Scores:
     carrying.add("row")
     if ((weights - planted) ** 2).sum() < SAME_ROW * (planted**2).sum():
         named.add("row")
-    rows = one.truth.hat(_many(one)).numpy()
+    rows = hat(_many(one)).numpy()
     exact = {"sum of weights": rows.sum(1).mean()}
     exact["effective examples"] = (np.abs(rows).sum(1) ** 2 / (rows**2).sum(1)).mean()
     judged: list[bool] = []

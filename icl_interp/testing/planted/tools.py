@@ -16,13 +16,16 @@ from icl_interp.provenance import environment, read_json
 from icl_interp.results import rows_in, table_of_rows, to_dict
 from icl_interp.structured import of_schema
 from icl_interp.testing.battery import Watch, read_table
-from icl_interp.testing.planted.draw import DECOYS, N_SEEDS, NONE, planted
+from icl_interp.testing.planted.draw import DECOYS, EVERY, N_SEEDS, NONE, planted, seeds_of
 from icl_interp.testing.planted.families import FAMILIES
+from icl_interp.testing.planted.plans import PLANS
 from icl_interp.testing.planted.score import METHODS, NOTHING, Score, scored
+from icl_interp.testing.planted.trained import KEPT as KEPT_WEIGHTS
 
 SCHEMA = "icl_interp.tools/1"
 COMMAND = "icl-interp selfcheck --tools --out FOLDER"
 KEPT = Path(__file__).parent / "results" / "tools.json"
+TRAINED = "trained"
 KEYS = ("family", "decoy", "method")
 COUNTS = ("planted", "found", "others", "named", "intervals", "covered")
 EXACT = 0.9  # of models, whose circuit is the planted one
@@ -39,6 +42,7 @@ class Tools:
         table: a row a family, decoy and method: how many "models", how many of them were "exact"
             (all that is planted is named, and nothing else), and the counts of `Score`.
         settings: what was run: seeds of each family, the first, and a hash of the code ("sources").
+            Where trained families were tried apart, "trained" holds the settings of that.
     """
 
     table: pd.DataFrame
@@ -48,7 +52,7 @@ class Tools:
         self,
         method: str,
         *,
-        families: Collection[str] = tuple(FAMILIES),
+        families: Collection[str] = EVERY,
         decoys: Collection[str] = (NONE, *DECOYS),
     ) -> Score:
         """Of a method, over some families and decoys."""
@@ -62,7 +66,7 @@ class Tools:
         """Models on which a method named what is planted and nothing else, and all of them."""
         right = 0
         models = 0
-        for row in self._rows(method, tuple(FAMILIES), decoys):
+        for row in self._rows(method, EVERY, decoys):
             if row["planted"] + row["others"]:
                 right += row["exact"]
                 models += row["models"]
@@ -78,25 +82,36 @@ class Tools:
                 yield row
 
     def lines(self) -> list[str]:
-        """Two tables for the terminal and a line for each target, at most 100 columns wide."""
-        by_family = {name: {"families": (name,)} for name in dict.fromkeys(self.table["family"])}
+        """Tables for the terminal and a line for each target, at most 100 columns wide."""
+        # Families that are set by hand, those that were trained, and decoys of all.
+        tables = [*self._by_family("method", FAMILIES), *self._by_family(TRAINED, PLANS)]
         by_decoy: dict[str, dict[str, Any]] = {}
         for name in dict.fromkeys(self.table["decoy"]):
             by_decoy["no decoy" if name == NONE else name] = {"decoys": (name,)}
         by_decoy["all"] = {}
-        first = [["method", *by_family]]
         second = [["method", *by_decoy, "exact", "cover"]]
         for method in METHODS:
-            first.append(
-                [method, *(_cell(self.score(method, **one)) for one in by_family.values())]
-            )
             exact, models = self.exact(method)
             score = self.score(method)
             ends = [f"{exact}/{models}", f"{score.covered}/{score.intervals}"]
             second.append(
                 [method, *(_cell(self.score(method, **one)) for one in by_decoy.values()), *ends]
             )
-        return [*_aligned(first), "", *_aligned(second), "", LEGEND, "", *self.targets()]
+        return [*tables, *_aligned(second), "", LEGEND, "", *self.targets()]
+
+    def _by_family(self, title: str, families: Iterable[str]) -> list[str]:
+        """A table with a row a method and a column a family that was tried."""
+        there = set(self.table["family"])
+        tried = [name for name in families if name in there]
+        if not tried:
+            return []
+        rows = [[title]]
+        rows += [[method] for method in METHODS]
+        for name in tried:
+            rows[0].append(name.removeprefix(f"{TRAINED} "))
+            for row in rows[1:]:
+                row.append(_cell(self.score(row[0], families=(name,))))
+        return [*_aligned(rows), ""]
 
     def targets(self) -> list[str]:
         """Each target and what came of it."""
@@ -120,6 +135,16 @@ class Tools:
     def short(self) -> list[str]:
         """The targets that are missed."""
         return [line for line in self.targets() if line.endswith("missed")]
+
+    def joined(self, trained: "Tools") -> "Tools":
+        """With rows of trained families from another trial, in the place of its own."""
+        rows = []
+        for source, wanted in ((self, FAMILIES), (trained, PLANS)):
+            for row in rows_in(source.table):
+                if row["family"] in wanted:
+                    rows.append(row)
+        settings = {**self.settings, TRAINED: trained.settings}
+        return Tools(table_of_rows(rows), settings)
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""
@@ -146,7 +171,7 @@ def kept() -> Tools | None:
 def run(
     done: Path,
     *,
-    families: Sequence[str] = tuple(FAMILIES),
+    families: Sequence[str] = EVERY,
     n_seeds: int = N_SEEDS,
     seed: int = 0,
     engine: Engine = HERE,
@@ -156,8 +181,8 @@ def run(
 
     Args:
         done: the folder that keeps what each model came to.
-        families: names of `FAMILIES`.
-        n_seeds: models of each.
+        families: names of `EVERY`.
+        n_seeds: models of each; of a trained family at most as many as there are.
         seed: of the first.
         engine: where models are tried, each as a job.
         watch: is told what is done.
@@ -173,6 +198,8 @@ def run(
     # Seeds first, so that what is there of a run that was stopped is of all families.
     for each in range(seed, seed + n_seeds):
         for family in families:
+            if each not in seeds_of(family, n_seeds, seed):
+                continue
             arguments = {"family": family, "seed": each}
             name = f"{family} {each}"
             work.append(Job(name, part(done, name), tried, arguments))
@@ -214,8 +241,10 @@ def added_up(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def sources() -> str:
     """A hash of the code that draws the models and keeps the scores."""
     found = hashlib.sha256()
-    for name in ("base", "draw", "families", "score"):
+    for name in ("base", "draw", "families", "plans", "score"):
         path = Path(__file__).with_name(f"{name}.py")
+        found.update(path.read_bytes())
+    for path in sorted(KEPT_WEIGHTS.glob("*.safetensors")):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
 
