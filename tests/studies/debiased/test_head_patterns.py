@@ -21,7 +21,7 @@ W = (0.2, -0.2)
 LABELS = (3.0, -3.0)
 
 
-def stored(w=W, labels=LABELS, other=0.0, values=0.0, read=0.0):
+def stored(w=W, labels=LABELS, other=0.0, values=0.0, read=0.0, size=1.0):
     """Heads with this w and weight, and shares of scores, values and predictions beside."""
     draw = np.random.default_rng(0)
     inputs = 1 + 0.1 * draw.normal(size=N)
@@ -41,10 +41,12 @@ def stored(w=W, labels=LABELS, other=0.0, values=0.0, read=0.0):
         )
     axes = {"head": tuple(map(str, range(len(w)))), "number": measured.NUMBERS}
     by_head = make_array(np.array(rows), {**axes, "unit": tuple(range(N))})
-    own = draw.normal(size=N)
-    numbers = [np.full(N, read * (own**2).mean()), own, np.ones(N)]
-    axes = {"comparison": (said.READ,), "number": (said.SQUARED, said.OWN, said.LABEL)}
-    reading = make_array(np.array([numbers]), {**axes, "unit": tuple(range(N))})
+    own = size * draw.normal(size=N)
+    square = (own**2).mean()
+    numbers = [[np.full(N, missed * square), own, np.ones(N)] for missed in (0.0, read)]
+    axes = {"comparison": (said.IN_DISTRIBUTION, said.READ)}
+    axes |= {"number": (said.SQUARED, said.OWN, said.LABEL), "unit": tuple(range(N))}
+    reading = make_array(np.array(numbers), axes)
     return Results({measured.heads.name: by_head, said.predictions.name: reading})
 
 
@@ -75,6 +77,7 @@ def verdict(**shown):
         ({"labels": (3.0, -1.0)}, "contradicted"),
         ({"labels": (3.0, 3.0)}, "contradicted"),
         ({"read": 0.05}, "inconclusive"),
+        ({"size": 1e-4}, "inconclusive"),
     ],
 )
 def test_each_condition_decides(shown, expected):
@@ -85,7 +88,7 @@ def test_each_condition_decides(shown, expected):
     if expected == "contradicted":
         must_fail(check, read=0.05)  # what heads read must be the prediction
     else:
-        must_fail(check, labels=(3.0, 3.0), read=0.0)
+        must_fail(check, labels=(3.0, 3.0), read=0.0, size=1.0)
 
 
 def test_heads_that_nearly_cancel_hide_no_third_one():

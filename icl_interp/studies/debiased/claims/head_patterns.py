@@ -36,11 +36,20 @@ ONE_SIDED = 0.3
 EVEN = 0.1
 UNEVEN = 0.3
 READ = 0.99  # of the prediction's variance: what heads read off examples
+# Of the mean squared label: predictions that vary less vary by rounding alone.
+FAINT = 1e-6
+VARIANCE = "variance"
 OTHER_SCORES = "other scores"
 SPREAD = "spread"
 OTHER_VALUES = "other values"
 SUM = "sum"
 READING = "reading"
+SEEN = Precondition(
+    VARIANCE,
+    at_least(FAINT),
+    "The variance of its predictions is only {value:.2g} of the mean squared label, so nothing can "
+    "be seen.",
+)
 Values = np.ndarray | np.floating
 QUOTE = Quote(
     "a diagonal and homogeneous pattern in the key-query (KQ) weights, and a last-entry-only and "
@@ -146,6 +155,13 @@ def other_values(left: np.ndarray, values: np.ndarray) -> np.ndarray:
     return _over(left.sum(-1), values.sum(-1), empty=1.0)
 
 
+def variance(result: DataArray) -> float:
+    """The variance of predictions, over the mean squared label."""
+    whole = result.sel(comparison=said.IN_DISTRIBUTION)
+    own = whole.sel(number=said.OWN).values
+    return float(own.var() / whole.sel(number=said.LABEL).values.mean())
+
+
 def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
     """What scores and values hold, how alike heads are, and whether they add up to 0."""
     result = results[heads]
@@ -155,6 +171,7 @@ def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
     missed = read.sel(number=said.SQUARED).values
     own = read.sel(number=said.OWN).values
     return {
+        VARIANCE: variance(results[predictions]),
         READING: bootstrap(explained, missed, own**2),
         OTHER_SCORES: bootstrap(others, scores, inputs, both, weights),
         SPREAD: bootstrap(spread, inputs, both, weights),
@@ -232,6 +249,7 @@ PATTERNS_CLAIM = Claim(
             ),
         ),
         (
+            SEEN,
             Precondition(
                 READING,
                 at_least(READ),

@@ -7,32 +7,21 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.claim import Claim, Remarks
-from icl_interp.analyses.criterion import (
-    Condition,
-    Criterion,
-    Estimate,
-    Found,
-    Precondition,
-    at_least,
-    at_most,
-)
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.debiased.claims.head_patterns import excluded
+from icl_interp.studies.debiased.claims.head_patterns import SEEN, VARIANCE, excluded, variance
 from icl_interp.studies.debiased.measurements import predictions as measured
 from icl_interp.studies.debiased.measurements.predictions import predictions
 
 # Squared distances over the variance of predictions.
 NEAR = 0.05
 FAR = 0.10
-# Of the mean squared label: predictions that vary less vary by rounding alone.
-FAINT = 1e-6
 DISTANCE = "distance"
 OFFSET = "offset"
 TURNED = "turned"
-VARIANCE = "variance"
 OF = {DISTANCE: measured.IN_DISTRIBUTION, OFFSET: measured.WITH_OFFSET, TURNED: measured.TURNED}
 QUOTE = Quote(
     "Our analysis reveals that such emergent structures enable multi-head attention to "
@@ -60,11 +49,7 @@ def distance(result: DataArray, comparison: str) -> Interval:
 def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
     """The variance of predictions, and their distances from the step."""
     result = results[predictions]
-    whole = result.sel(comparison=measured.IN_DISTRIBUTION)
-    variance = whole.sel(number=measured.OWN).values.var()
-    found: dict[str, Found] = {
-        VARIANCE: float(variance / whole.sel(number=measured.LABEL).values.mean())
-    }
+    found: dict[str, Found] = {VARIANCE: variance(result)}
     for name, comparison in OF.items():
         found[name] = distance(result, comparison)
     return found
@@ -123,14 +108,7 @@ STEP_CLAIM = Claim(
                 unit="share",
             ),
         ),
-        (
-            Precondition(
-                VARIANCE,
-                at_least(FAINT),
-                "The variance of its predictions is only {value:.2g} of the mean squared label, "
-                "so no step can be seen.",
-            ),
-        ),
+        (SEEN,),
         terms="A debiased step predicts a number times the mean of y_i <x_i - mean of x, x_q> over "
         "the examples. The number is the one that is nearest to the model on other functions. The "
         f"constant is drawn for each prompt, and is {measured.OFFSET:g} times as large as labels.",
