@@ -228,19 +228,21 @@ OUTSIDE_CLAIM = Claim(
         "Neither abstract gives a rule. Our bounds were set before any trained model was measured.",
     ),
     criterion=Criterion(
-        _after("share of the possible gain", NO_GAIN, GAIN, ""),
+        (
+            *_after("share of the possible gain", NO_GAIN, GAIN, ""),
+            Condition(
+                "inside",
+                "largest squared distance from the Bayes predictor on functions of the mixture",
+                at_most(UNLIKE),
+                unit=OF_SQUARE,
+            ),
+        ),
         (
             Precondition(
                 "room",
                 at_least(ROOM),
                 "What knows the mixture predicts combinations nearly as well as can be (at most "
                 f"{{value:.2g}} {OF_SQUARE} could be gained, {ROOM:g} needed).",
-            ),
-            Precondition(
-                "inside",
-                at_most(UNLIKE),
-                "On functions of the mixture the model is not surely near the Bayes predictor "
-                f"({{value:.2g}} {OF_SQUARE}, at most {UNLIKE:g} allowed).",
             ),
         ),
         terms="What knows the mixture alone is its Bayes predictor and that of each family; the "

@@ -138,16 +138,16 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "ridge on a mixture of two centres",
-        "it knows how large weights are, and of no centres; far from Bayes on the mixture, it "
-        "decides nothing outside",
+        "it knows how large weights are, and of no centres: combinations are nothing special",
         lambda g: from_ridge(0.0, g),
-        {BAYES: NO, OUTSIDE: OPEN},
+        {BAYES: NO, OUTSIDE: NO},
     ),
     Construction(
         "Bayes over two centres with wrong shares",
-        "with few examples it keeps to the family that it takes for common",
+        "with few examples it keeps to the family that it takes for common; far from Bayes on the "
+        "mixture, it supports nothing outside",
         _wrong_shares,
-        {BAYES: NO},
+        {BAYES: NO, OUTSIDE: OPEN},
     ),
     Construction(
         "Bayes over two families that are nearly one",
