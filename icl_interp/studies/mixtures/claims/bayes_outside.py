@@ -1,6 +1,7 @@
 """The claims of `mixtures`: a model is Bayes on its mixture, and outside of it no better."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
@@ -162,7 +163,7 @@ def _after(name: str, good: float, bad: float, unit: str) -> tuple[Condition, ..
     return tuple(found)
 
 
-SHARED = {
+SHARED: dict[str, Any] = {
     "kind": "learning",
     "reads": "outputs",
     "measurements": (distances,),
