@@ -25,7 +25,7 @@ BAYES = BAYES_CLAIM.id
 OUTSIDE = OUTSIDE_CLAIM.id
 DIM = 4
 FAMILY = LinearRegression(n_dims=DIM, n_points=21, noise_std=0.5)
-CONFIG = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, n_ctx=42, d_in=DIM + 1)
+CONFIG = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, n_ctx=42, d_in=DIM)
 STEPS = 14  # of Newton's iteration: enough to invert the covariance of 20 examples
 RARE = 0.02  # probability of combinations, for what expects them
 
