@@ -9,13 +9,13 @@ DIALS: tuple[Dial, ...] = (
         predictors.BAYES,
         "predictions lie so far on the way to the Bayes predictor of the mixture",
         predictors.from_ridge,
-        (0.0, 0.2, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 1.0),
+        (0.0, 0.4, 0.55, 0.65, 0.75, 1.0),
     ),
     Dial(
         "share of the way from a wider mixture to the Bayes predictor",
         predictors.OUTSIDE,
         "predictions lie so far on the way from what expects combinations to what does not",
         predictors.from_wide,
-        (0.0, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
+        (0.0, 0.6, 0.8, 0.9, 1.0),
     ),
 )

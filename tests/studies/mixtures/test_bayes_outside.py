@@ -9,6 +9,7 @@ from made_up_facts import facts, said
 
 from icl_interp.analyses import registry
 from icl_interp.analyses.measurement import Results
+from icl_interp.baselines.mixture import BayesMixture
 from icl_interp.experiments import calibration
 from icl_interp.results import make_array
 from icl_interp.studies.mixtures.claims import bayes_outside as claims
@@ -29,12 +30,13 @@ from icl_interp.studies.mixtures.measurements.distances import (
     TWICE,
     distance,
 )
-from icl_interp.studies.mixtures.measurements.laws import ONE
+from icl_interp.studies.mixtures.measurements.laws import ONE, bayes
 from icl_interp.tasks.distributions import Normal
 
 TASK = predictors.mixture(Normal(0.25, mean=1.0), Normal(0.25, mean=-1.0))
 WHO = (MODEL, BEST, BAYES, "family 1", "family 2", ONE)
-EVERY = (*WHO, *map(distance, WHO), SIZE)
+COMPARED = (MODEL, "family 1", "family 2", ONE)
+EVERY = (*WHO, *map(distance, COMPARED), SIZE)
 
 
 def made_up(near=0.01, single=0.2, own=0.5, best=0.1, known=0.5, **at):
@@ -173,6 +175,29 @@ def test_predictors_of_known_truth(construction):
     expected = dict(construction.expected)
     found = calibration.judge(construction.draw(1), tuple(expected), seed=1)
     assert {finding.id: finding.verdict for finding in found} == expected
+
+
+@pytest.mark.slow
+def test_three_families_are_weighed_with_their_shares():
+    laws = (Normal(0.2, mean=-1.0), Normal(0.2), Normal(0.2, mean=1.0))
+    task = predictors.mixture(*laws, shares=(0.4, 0.2, 0.4))
+
+    def check(start):
+        case = predictors.on_the_way(task, start, 0.0)
+        (found,) = calibration.judge(case, ("mixtures.bayes_predictor",))
+        assert found.verdict == "supported"
+
+    check(bayes(task))
+    must_fail(check, BayesMixture(bayes(task).laws[::2]))
+
+
+@pytest.mark.slow
+def test_an_error_at_the_bound_leaves_it_open():
+    """D is half of the square of what is added: 7.5 %, between 5 % and 10 %."""
+    case = predictors.a_little_wrong(TASK, 0.387)
+    (found,) = calibration.judge(case, ("mixtures.bayes_predictor",))
+    assert found.verdict == "inconclusive"
+    assert found.decided_by.quantity in LENGTHS
 
 
 def test_the_figure_has_distances_gains_and_zones():

@@ -100,6 +100,7 @@ def test_combinations_are_new_functions_and_bayes_of_them_errs_least():
     here = result.sel(functions=INSIDE)
     np.testing.assert_allclose(here.sel(of=BEST), here.sel(of=BAYES), rtol=1e-12)
     np.testing.assert_allclose(there.sel(of=distance(MODEL)), 0, atol=1e-20)
+    assert distance(BAYES) not in result.indexes["of"]
     for other in (BAYES, "family 1", "family 2", ONE):
         assert bool((there.sel(of=BEST, length=list(LENGTHS[:3])) < there.sel(of=other)).all())
 

@@ -1,5 +1,6 @@
 """The claims of `mixtures`: a model is Bayes on its mixture, and outside of it no better."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,17 +21,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.mixtures.measurements.distances import (
-    BAYES,
-    BEST,
-    INSIDE,
-    LENGTHS,
-    MODEL,
-    OUTSIDE,
-    SIZE,
-    distance,
-    distances,
-)
+from icl_interp.studies.mixtures.measurements import distances as measured
 from icl_interp.studies.mixtures.measurements.laws import ONE, needs_laws
 
 # Squared distances from the Bayes predictor, of the mean square of f(x).
@@ -59,22 +50,22 @@ def means(result: DataArray, functions: str, of: str | list[str]) -> np.ndarray:
 
 def single(result: DataArray) -> list[str]:
     """Names of the single laws."""
-    others = (MODEL, BEST, BAYES, SIZE)
-    return [of for of in result.indexes["of"] if of not in others and BAYES not in of]
+    others = (measured.MODEL, measured.BEST, measured.BAYES, measured.SIZE)
+    return [of for of in result.indexes["of"] if of not in others and measured.BAYES not in of]
 
 
 def apart(result: DataArray, *who: str) -> Interval:
     """The squared distance from the Bayes predictor of the nearest of some, of the mean square."""
-    names = [distance(one) for one in who]
-    square = means(result, INSIDE, SIZE)
-    return bootstrap(lambda d, s: d.min(-1) / s, means(result, INSIDE, names), square)
+    names = [measured.distance(one) for one in who]
+    square = means(result, measured.INSIDE, measured.SIZE)
+    return bootstrap(lambda d, s: d.min(-1) / s, means(result, measured.INSIDE, names), square)
 
 
 def nearer(result: DataArray) -> Interval:
     """The model's squared distance over that of the nearest single law, both over all lengths."""
-    of_laws = means(result, INSIDE, [distance(law) for law in single(result)])
-    own = means(result, INSIDE, distance(MODEL))
-    square = means(result, INSIDE, SIZE)
+    of_laws = means(result, measured.INSIDE, [measured.distance(law) for law in single(result)])
+    own = means(result, measured.INSIDE, measured.distance(measured.MODEL))
+    square = means(result, measured.INSIDE, measured.SIZE)
     return bootstrap(
         lambda d, laws, s: d / np.maximum(laws.min(-1), SMALL * s), own, of_laws, square
     )
@@ -82,22 +73,22 @@ def nearer(result: DataArray) -> Interval:
 
 def knowing(result: DataArray) -> list[str]:
     """Names of the predictors that know families of the mixture, or all of it."""
-    return [BAYES, *(law for law in single(result) if law != ONE)]
+    return [measured.BAYES, *(law for law in single(result) if law != ONE)]
 
 
 def room(here: DataArray) -> Interval:
     """What can be gained over them on combinations, of the mean square on the mixture."""
-    known = means(here, OUTSIDE, knowing(here))
-    best = means(here, OUTSIDE, BEST)
-    square = means(here, INSIDE, SIZE)
+    known = means(here, measured.OUTSIDE, knowing(here))
+    best = means(here, measured.OUTSIDE, measured.BEST)
+    square = means(here, measured.INSIDE, measured.SIZE)
     return bootstrap(lambda k, b, s: (k.min(-1) - b) / s, known, best, square)
 
 
 def gain(here: DataArray) -> Interval:
     """The share of that which the model has: 0 for the best of them, and 1 for all of it."""
-    known = means(here, OUTSIDE, knowing(here))
-    best = means(here, OUTSIDE, BEST)
-    own = means(here, OUTSIDE, MODEL)
+    known = means(here, measured.OUTSIDE, knowing(here))
+    best = means(here, measured.OUTSIDE, measured.BEST)
+    own = means(here, measured.OUTSIDE, measured.MODEL)
 
     def statistic(k: np.ndarray, b: np.ndarray, e: np.ndarray) -> np.ndarray:
         nearest = k.min(-1)
@@ -108,23 +99,23 @@ def gain(here: DataArray) -> Interval:
 
 def of_bayes(results: Results, facts: Facts) -> dict[str, Found]:
     """D after each number of examples, and how far single laws are."""
-    result = results[distances]
+    result = results[measured.distances]
     found: dict[str, Found] = {"apart": apart(result, *single(result)), "nearer": nearer(result)}
     for length in result.indexes["length"]:
-        found[length] = apart(result.sel(length=length), MODEL)
+        found[length] = apart(result.sel(length=length), measured.MODEL)
     return found
 
 
 def of_outside(results: Results, facts: Facts) -> dict[str, Found]:
     """The share of the possible gain after each number of examples that leaves room for one."""
-    result = results[distances]
+    result = results[measured.distances]
     found: dict[str, Found] = {}
     rooms = []
     inside = []
     for length in result.indexes["length"]:
         here = result.sel(length=length)
         rooms.append(room(here))
-        inside.append(apart(here, MODEL))
+        inside.append(apart(here, measured.MODEL))
         if rooms[-1].low >= ROOM:
             found[length] = gain(here)
     found["room"] = max(rooms, key=lambda its: its.low)
@@ -134,15 +125,16 @@ def of_outside(results: Results, facts: Facts) -> dict[str, Found]:
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The length where the number is largest, and all means over the mean square of f(x)."""
-    result = results[distances].mean("unit")
+    mean = results[measured.distances].mean("unit")
+    shares = mean / mean.sel(functions=measured.INSIDE, of=measured.SIZE)
     rows = []
-    for functions in (INSIDE, OUTSIDE):
-        for length in result.indexes["length"]:
-            here = result.sel(functions=functions, length=length)
-            square = result.sel(functions=INSIDE, length=length, of=SIZE)
-            each = {of: float(here.sel(of=of) / square) for of in result.indexes["of"]}
-            rows.append({"functions": functions, "examples": length, **each})
-    asked = [length for length in LENGTHS if length in found]
+    for functions, length in itertools.product(
+        shares.indexes["functions"], shares.indexes["length"]
+    ):
+        here = shares.sel(functions=functions, length=length)
+        each = dict(zip(shares.indexes["of"], here.values.tolist(), strict=True))
+        rows.append({"functions": functions, "examples": length, **each})
+    asked = [length for length in measured.LENGTHS if length in found]
     most = max(asked, key=lambda length: found[length].value, default=None)
     return Remarks(
         estimate=found[most] if most else None,
@@ -156,7 +148,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 def _after(name: str, good: float, bad: float, unit: str) -> tuple[Condition, ...]:
     """A condition a number of examples. Where nothing is predicted, or nothing gained, none is."""
     found = []
-    for length in LENGTHS:
+    for length in measured.LENGTHS:
         words = f"{name} after {length}"
         one = Condition(length, words, at_most(good), at_least(bad), unit, optional=True)
         found.append(one)
@@ -166,8 +158,8 @@ def _after(name: str, good: float, bad: float, unit: str) -> tuple[Condition, ..
 SHARED: dict[str, Any] = {
     "kind": "learning",
     "reads": "outputs",
-    "measurements": (distances,),
-    "control": (distances,),
+    "measurements": (measured.distances,),
+    "control": (measured.distances,),
     "aspects": ("kind of task",),
     "remarks": remarks,
     "excluded": needs_laws,

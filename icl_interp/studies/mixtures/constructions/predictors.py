@@ -81,12 +81,6 @@ def from_wide(share: float, g: torch.Generator) -> Case:
     return on_the_way(task, wide, share)
 
 
-def _three(g: torch.Generator) -> Case:
-    spread = between(g, 0.2, 0.25)
-    laws = (Normal(spread, mean=-1.0), Normal(spread), Normal(spread, mean=1.0))
-    return a_little_wrong(mixture(*laws, shares=(0.4, 0.2, 0.4)), 0.05)
-
-
 def _one_family(g: torch.Generator) -> Case:
     """It takes all functions for those of the first family."""
     centre = between(g, 0.95, 1.05)
@@ -117,18 +111,6 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "its own error is at most 1.1 % of the mean square, and gains nothing anywhere",
         lambda g: a_little_wrong(centres(g), between(g, 0.05, 0.15)),
         {BAYES: YES, OUTSIDE: YES},
-    ),
-    Construction(
-        "Bayes over three families, a little wrong",
-        "it weighs all three, with the shares that they have",
-        _three,
-        {BAYES: YES},
-    ),
-    Construction(
-        "Bayes over two centres, wrong at the bound",
-        "its own error is 7.5 % of the mean square, between 5 % and 10 %",
-        lambda g: a_little_wrong(centres(g), between(g, 0.385, 0.39)),
-        {BAYES: OPEN},
     ),
     Construction(
         "the predictor of one of two families",

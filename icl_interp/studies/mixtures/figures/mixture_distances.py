@@ -51,11 +51,8 @@ def mixture_distances(
 
 def _points(found: dict[int, Interval]) -> Points:
     """A point with its interval in each row that has one."""
-    ends = np.zeros((3, len(found)))
-    for column, one in enumerate(found.values()):
-        ends[0, column] = one.value
-        ends[1, column] = one.low
-        ends[2, column] = one.high
+    each = [(one.value, one.low, one.high) for one in found.values()]
+    ends = np.reshape(each, (-1, 3)).T
     return Points(ends[0], np.array(list(found)), *ends[1:], colour=INK, size=9)
 
 

@@ -67,7 +67,8 @@ def squares(task: Mixture, law: Mixture, prompts: Prompts, said: Points) -> dict
     found = {}
     for who, its in answers.items():
         found[who] = (its - values).square()
-        found[distance(who)] = (its - answers[BAYES]).square()
+        if who not in (BEST, BAYES):
+            found[distance(who)] = (its - answers[BAYES]).square()
     mean = laws[ONE].mean * prompts.xs.sum(-1)
     return found | {SIZE: (values - mean).square()}
 
