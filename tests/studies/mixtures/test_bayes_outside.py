@@ -120,7 +120,7 @@ def test_no_better_outside(numbers, verdict, word):
 def test_a_law_that_knows_no_family_is_not_among_what_knows_the_mixture():
     result = made_up().sel(length=HALF)
     assert claims.knowing(result) == [BAYES, "family 1", "family 2"]
-    assert claims.single(result) == ["family 1", "family 2", ONE]
+    assert claims.laws_in(result) == ["family 1", "family 2", ONE]
 
 
 def test_a_family_that_errs_less_than_bayes_sets_the_bar():

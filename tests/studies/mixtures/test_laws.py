@@ -19,6 +19,12 @@ TASK = mixture(Normal(0.5, mean=2.0), Normal(1.0, mean=-1.0), shares=(0.75, 0.25
 N = 20_000  # functions that are drawn
 
 
+def test_laws_are_those_of_the_algorithms():
+    """`algorithms.rivals` finds them by another way."""
+    assert laws.laws_of(TASK) == normal_laws(TASK)
+    assert laws.laws_of(TASK)[::-1] != normal_laws(TASK)
+
+
 def check_moments(law, weights):
     """Mean and variance of weights, within 4 standard errors of each."""
     n = len(weights)

@@ -1,6 +1,5 @@
 """The claims of `mixtures`: a model is Bayes on its mixture, and outside of it no better."""
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,17 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.mixtures.measurements import distances as measured
+from icl_interp.studies.mixtures.measurements.distances import (
+    BAYES,
+    BEST,
+    INSIDE,
+    LENGTHS,
+    MODEL,
+    OUTSIDE,
+    SIZE,
+    distance,
+    distances,
+)
 from icl_interp.studies.mixtures.measurements.laws import ONE, needs_laws
 
 # Squared distances from the Bayes predictor, of the mean square of f(x).
@@ -48,93 +57,122 @@ def means(result: DataArray, functions: str, of: str | list[str]) -> np.ndarray:
     return chosen.transpose("unit", ...).values
 
 
-def single(result: DataArray) -> list[str]:
+def laws_in(result: DataArray) -> list[str]:
     """Names of the single laws."""
-    others = (measured.MODEL, measured.BEST, measured.BAYES, measured.SIZE)
-    return [of for of in result.indexes["of"] if of not in others and measured.BAYES not in of]
+    end = distance("")
+    found = []
+    for of in result.indexes["of"]:
+        law = of.removesuffix(end)
+        if law not in (of, MODEL):
+            found.append(law)
+    return found
 
 
-def apart(result: DataArray, *who: str) -> Interval:
+def apart(result: DataArray, who: list[str]) -> Interval:
     """The squared distance from the Bayes predictor of the nearest of some, of the mean square."""
-    names = [measured.distance(one) for one in who]
-    square = means(result, measured.INSIDE, measured.SIZE)
-    return bootstrap(lambda d, s: d.min(-1) / s, means(result, measured.INSIDE, names), square)
+    names = list(map(distance, who))
+    squares = means(result, INSIDE, names)
+    size = means(result, INSIDE, SIZE)
+    return bootstrap(lambda d, s: d.min(-1) / s, squares, size)
 
 
 def nearer(result: DataArray) -> Interval:
     """The model's squared distance over that of the nearest single law, both over all lengths."""
-    of_laws = means(result, measured.INSIDE, [measured.distance(law) for law in single(result)])
-    own = means(result, measured.INSIDE, measured.distance(measured.MODEL))
-    square = means(result, measured.INSIDE, measured.SIZE)
-    return bootstrap(
-        lambda d, laws, s: d / np.maximum(laws.min(-1), SMALL * s), own, of_laws, square
-    )
+    names = list(map(distance, laws_in(result)))
+    of_laws = means(result, INSIDE, names)
+    own = means(result, INSIDE, distance(MODEL))
+    size = means(result, INSIDE, SIZE)
+
+    def statistic(d: np.ndarray, laws: np.ndarray, s: np.ndarray) -> np.ndarray:
+        nearest = laws.min(-1)
+        return d / np.maximum(nearest, SMALL * s)
+
+    return bootstrap(statistic, own, of_laws, size)
 
 
 def knowing(result: DataArray) -> list[str]:
     """Names of the predictors that know families of the mixture, or all of it."""
-    return [measured.BAYES, *(law for law in single(result) if law != ONE)]
+    found = [BAYES, *laws_in(result)]
+    found.remove(ONE)
+    return found
 
 
 def room(here: DataArray) -> Interval:
     """What can be gained over them on combinations, of the mean square on the mixture."""
-    known = means(here, measured.OUTSIDE, knowing(here))
-    best = means(here, measured.OUTSIDE, measured.BEST)
-    square = means(here, measured.INSIDE, measured.SIZE)
-    return bootstrap(lambda k, b, s: (k.min(-1) - b) / s, known, best, square)
+    names = knowing(here)
+    known = means(here, OUTSIDE, names)
+    best = means(here, OUTSIDE, BEST)
+    size = means(here, INSIDE, SIZE)
+
+    def statistic(k: np.ndarray, b: np.ndarray, s: np.ndarray) -> np.ndarray:
+        nearest = k.min(-1)
+        return (nearest - b) / s
+
+    return bootstrap(statistic, known, best, size)
 
 
 def gain(here: DataArray) -> Interval:
     """The share of that which the model has: 0 for the best of them, and 1 for all of it."""
-    known = means(here, measured.OUTSIDE, knowing(here))
-    best = means(here, measured.OUTSIDE, measured.BEST)
-    own = means(here, measured.OUTSIDE, measured.MODEL)
+    names = knowing(here)
+    known = means(here, OUTSIDE, names)
+    best = means(here, OUTSIDE, BEST)
+    own = means(here, OUTSIDE, MODEL)
 
     def statistic(k: np.ndarray, b: np.ndarray, e: np.ndarray) -> np.ndarray:
         nearest = k.min(-1)
-        return (nearest - e) / np.maximum(nearest - b, SMALL * nearest)
+        possible = np.maximum(nearest - b, SMALL * nearest)
+        return (nearest - e) / possible
 
     return bootstrap(statistic, known, best, own)
 
 
 def of_bayes(results: Results, facts: Facts) -> dict[str, Found]:
     """D after each number of examples, and how far single laws are."""
-    result = results[measured.distances]
-    found: dict[str, Found] = {"apart": apart(result, *single(result)), "nearer": nearer(result)}
+    result = results[distances]
+    laws = laws_in(result)
+    found: dict[str, Found] = {}
+    found["apart"] = apart(result, laws)
+    found["nearer"] = nearer(result)
     for length in result.indexes["length"]:
-        found[length] = apart(result.sel(length=length), measured.MODEL)
+        here = result.sel(length=length)
+        found[length] = apart(here, [MODEL])
     return found
 
 
 def of_outside(results: Results, facts: Facts) -> dict[str, Found]:
     """The share of the possible gain after each number of examples that leaves room for one."""
-    result = results[measured.distances]
+    result = results[distances]
     found: dict[str, Found] = {}
     rooms = []
     inside = []
     for length in result.indexes["length"]:
         here = result.sel(length=length)
-        rooms.append(room(here))
-        inside.append(apart(here, measured.MODEL))
-        if rooms[-1].low >= ROOM:
+        its = room(here)
+        rooms.append(its)
+        near = apart(here, [MODEL])
+        inside.append(near)
+        if its.low >= ROOM:
             found[length] = gain(here)
-    found["room"] = max(rooms, key=lambda its: its.low)
-    found["inside"] = max(inside, key=lambda its: its.high)
+    found["room"] = max(rooms, key=lambda one: one.low)
+    found["inside"] = max(inside, key=lambda one: one.high)
     return found
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The length where the number is largest, and all means over the mean square of f(x)."""
-    mean = results[measured.distances].mean("unit")
-    shares = mean / mean.sel(functions=measured.INSIDE, of=measured.SIZE)
+    # Means over those of f(x) squared on the mixture.
+    mean = results[distances].mean("unit")
+    size = mean.sel(functions=INSIDE, of=SIZE)
+    shares = mean / size
+    names = shares.indexes["of"]
     rows = []
-    for functions, length in itertools.product(
-        shares.indexes["functions"], shares.indexes["length"]
-    ):
-        here = shares.sel(functions=functions, length=length)
-        each = dict(zip(shares.indexes["of"], here.values.tolist(), strict=True))
-        rows.append({"functions": functions, "examples": length, **each})
-    asked = [length for length in measured.LENGTHS if length in found]
+    for functions in (INSIDE, OUTSIDE):
+        for length in shares.indexes["length"]:
+            here = shares.sel(functions=functions, length=length)
+            each = zip(names, here.values.tolist(), strict=True)
+            row = {"functions": functions, "examples": length}
+            rows.append(row | dict(each))
+    asked = [length for length in LENGTHS if length in found]
     most = max(asked, key=lambda length: found[length].value, default=None)
     return Remarks(
         estimate=found[most] if most else None,
@@ -148,7 +186,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 def _after(name: str, good: float, bad: float, unit: str) -> tuple[Condition, ...]:
     """A condition a number of examples. Where nothing is predicted, or nothing gained, none is."""
     found = []
-    for length in measured.LENGTHS:
+    for length in LENGTHS:
         words = f"{name} after {length}"
         one = Condition(length, words, at_most(good), at_least(bad), unit, optional=True)
         found.append(one)
@@ -158,8 +196,8 @@ def _after(name: str, good: float, bad: float, unit: str) -> tuple[Condition, ..
 SHARED: dict[str, Any] = {
     "kind": "learning",
     "reads": "outputs",
-    "measurements": (measured.distances,),
-    "control": (measured.distances,),
+    "measurements": (distances,),
+    "control": (distances,),
     "aspects": ("kind of task",),
     "remarks": remarks,
     "excluded": needs_laws,

@@ -16,7 +16,13 @@ from icl_interp.models.constructed import newton
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.studies.mixtures.claims.bayes_outside import BAYES_CLAIM, OUTSIDE_CLAIM
-from icl_interp.studies.mixtures.measurements.laws import ONE, bayes, combinations, single_laws
+from icl_interp.studies.mixtures.measurements.laws import (
+    ONE,
+    bayes,
+    combinations,
+    laws_of,
+    single_laws,
+)
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.mixture import Mixture
 from icl_interp.tasks.regression import LinearRegression
@@ -51,13 +57,17 @@ def on_the_way(task: Mixture, start: Predictor, share: float, wrong: float = 0.0
         share: of the way.
         wrong: standard deviations of f(x) that are added; the sum of the inputs tells their sign.
     """
+    best = bayes(task)
 
     def predict(prompts: Prompts) -> torch.Tensor:
-        said = torch.lerp(start.predict(prompts), bayes(task).predict(prompts), share)
+        first = start.predict(prompts)
+        last = best.predict(prompts)
+        said = torch.lerp(first, last, share)
         total = prompts.xs.double().sum(-1, keepdim=True)
         return said + wrong * DIM**0.5 * torch.sin(7 * total)
 
-    return Case(HookedTransformer(CONFIG, seed=0), task, predict)
+    model = HookedTransformer(CONFIG, seed=0)
+    return Case(model, task, predict)
 
 
 def a_little_wrong(task: Mixture, wrong: float) -> Case:
@@ -68,41 +78,56 @@ def a_little_wrong(task: Mixture, wrong: float) -> Case:
 def from_ridge(share: float, g: torch.Generator) -> Case:
     """So far from ridge to Bayes: D is (1 - share)^2 of that of ridge."""
     task = centres(g)
-    return on_the_way(task, BayesMixture([single_laws(task)[ONE]]), share)
+    law = single_laws(task)[ONE]
+    ridge = BayesMixture([law])
+    return on_the_way(task, ridge, share)
 
 
 def from_wide(share: float, g: torch.Generator) -> Case:
     """So far to Bayes from the Bayes predictor of a wider mixture, which has combinations in it."""
     task = centres(g)
-    others = bayes(combinations(task, int(between(g, 1, 1e6))))
-    own = [(1 - RARE) / len(task.tasks)] * len(task.tasks)
-    more = [RARE / len(others.laws)] * len(others.laws)
-    wide = BayesMixture([*bayes(task).laws, *others.laws], (*own, *more))
+    seed = int(between(g, 1, 1e6))
+    known = bayes(task).laws
+    others = bayes(combinations(task, seed)).laws
+    laws = [*known, *others]
+    n = len(known)
+    m = len(others)
+    shares = [(1 - RARE) / n] * n + [RARE / m] * m
+    wide = BayesMixture(laws, tuple(shares))
     return on_the_way(task, wide, share)
 
 
 def _one_family(g: torch.Generator) -> Case:
     """It takes all functions for those of the first family."""
     centre = between(g, 0.95, 1.05)
-    task = mixture(Normal(0.75, mean=centre), Normal(0.75, mean=-centre))
-    return on_the_way(task, BayesMixture([single_laws(task)["family 1"]]), 0.0)
+    up = Normal(0.75, mean=centre)
+    down = Normal(0.75, mean=-centre)
+    task = mixture(up, down)
+    law = laws_of(task)[0]
+    return on_the_way(task, BayesMixture([law]), 0.0)
 
 
 def _wrong_shares(g: torch.Generator) -> Case:
     task = centres(g)
     rare = 10 ** between(g, -9, -8)
-    return on_the_way(task, BayesMixture(bayes(task).laws, (1 - rare, rare)), 0.0)
+    laws = laws_of(task)
+    other = BayesMixture(laws, (1 - rare, rare))
+    return on_the_way(task, other, 0.0)
 
 
 def _alike(g: torch.Generator) -> Case:
     centre = between(g, 0.05, 0.1)
-    return a_little_wrong(mixture(Normal(1.0, mean=centre), Normal(1.0, mean=-centre)), 0.05)
+    up = Normal(1.0, mean=centre)
+    down = Normal(1.0, mean=-centre)
+    task = mixture(up, down)
+    return a_little_wrong(task, 0.05)
 
 
 def _by_newton(g: torch.Generator) -> Case:
     task = centres(g, between(g, 0.1, 0.12))
     start = between(g, 0.015, 0.02)
-    return Case(newton(task.n_points, STEPS, start, DIM), task)
+    model = newton(task.n_points, STEPS, start, DIM)
+    return Case(model, task)
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

@@ -35,25 +35,33 @@ def mixture_distances(
     if result is None:
         return None
     lengths = list(result.indexes["length"])
+    # Both numbers in the row of each length that has them.
     near = {}
     gained = {}
     for row, length in enumerate(lengths):
         here = result.sel(length=length)
-        near[row] = claims.apart(here, MODEL)
-        if claims.room(here).low >= claims.ROOM:
+        near[row] = claims.apart(here, [MODEL])
+        possible = claims.room(here)
+        if possible.low >= claims.ROOM:
             gained[row] = claims.gain(here)
     side = rows(lengths)
-    left = Panel("From Bayes, on the mixture", DISTANCE, side, [LIKE, UNLIKE, _points(near)])
-    right = Panel("On combinations", GAIN, side, [NO_GAIN, SOME_GAIN, _points(gained)])
+    inside = [LIKE, UNLIKE, _points(near)]
+    outside = [NO_GAIN, SOME_GAIN, _points(gained)]
+    left = Panel("From Bayes, on the mixture", DISTANCE, side, inside)
+    right = Panel("On combinations", GAIN, side, outside)
     below = tested_by("mixture_distances", findings)
     return Drawing("The mixture of training, and outside of it", below, [left, right], same_y=True)
 
 
 def _points(found: dict[int, Interval]) -> Points:
     """A point with its interval in each row that has one."""
-    each = [(one.value, one.low, one.high) for one in found.values()]
-    ends = np.reshape(each, (-1, 3)).T
-    return Points(ends[0], np.array(list(found)), *ends[1:], colour=INK, size=9)
+    ends = np.zeros((3, len(found)))
+    for column, one in enumerate(found.values()):
+        ends[0, column] = one.value
+        ends[1, column] = one.low
+        ends[2, column] = one.high
+    rows_of = np.array(list(found))
+    return Points(ends[0], rows_of, *ends[1:], colour=INK, size=9)
 
 
 FIGURE = ReportFigure(

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import torch
 
-from icl_interp.algorithms.rivals import normal_laws
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.baselines.mixture import BayesMixture, NormalWeights
 from icl_interp.provenance import generator
@@ -49,9 +48,20 @@ def is_family(one: Task, first: Task) -> bool:
     return usual and same and one.noise_std > 0
 
 
+def laws_of(task: Mixture) -> list[NormalWeights]:
+    """The law of each family."""
+    found = []
+    for one in task.tasks:
+        assert isinstance(one, LinearRegression)
+        assert isinstance(one.weights, Normal)
+        law = NormalWeights(one, one.noise_std, one.weights.mean, one.weights.std)
+        found.append(law)
+    return found
+
+
 def bayes(task: Mixture) -> BayesMixture:
     """The Bayes predictor of a mixture."""
-    return BayesMixture(normal_laws(task), task.shares)
+    return BayesMixture(laws_of(task), task.shares)
 
 
 def single_laws(task: Mixture) -> dict[str, NormalWeights]:
@@ -65,7 +75,7 @@ def single_laws(task: Mixture) -> dict[str, NormalWeights]:
     >>> one.mean, round(one.std**2, 9)  # 1 within families, and 5^2 x .8 x .2 between them
     (4.0, 5.0)
     """
-    laws = normal_laws(task)
+    laws = laws_of(task)
     found = {}
     mean = 0.0
     square = 0.0
@@ -87,11 +97,13 @@ def combinations(task: Mixture, seed: int) -> Mixture:
         task: of the families.
         seed: draws the shares; none is more than twice another.
     """
-    laws = normal_laws(task)
+    laws = laws_of(task)
     first = task.tasks[0]
     assert isinstance(first, LinearRegression)
+    # Shares, none more than twice another.
     stream = generator(seed, "mixtures/shares")
     sizes = 1 + torch.rand(COMBINATIONS, len(laws), generator=stream, dtype=torch.float64)
+    # The law of each sum.
     families = []
     for row in sizes.tolist():
         mean = 0.0
