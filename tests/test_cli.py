@@ -64,7 +64,7 @@ def test_claims_that_do_not_apply_to_a_model_say_why(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "rest"),
     [
-        (("explain", "limits.no"), "all 70: icl-interp claims"),
+        (("explain", "limits.no"), "all 72: icl-interp claims"),
         (("analyze", "afine"), f"all {len(bundled.names())}: icl-interp zoo"),
         (("reproduce", "limits.tabel1"), "icl-interp reproduce --list"),
     ],

@@ -19,6 +19,7 @@ from icl_interp.studies.implicit_update.study import STUDY as IMPLICIT_UPDATE
 from icl_interp.studies.limits.study import STUDY as LIMITS
 from icl_interp.studies.linear_attention.study import STUDY as LINEAR_ATTENTION
 from icl_interp.studies.lipschitz.study import STUDY as LIPSCHITZ
+from icl_interp.studies.mixtures.study import STUDY as MIXTURES
 from icl_interp.studies.newton.study import STUDY as NEWTON
 from icl_interp.studies.robustness.study import STUDY as ROBUSTNESS
 
@@ -36,6 +37,7 @@ BUNDLED = (
     NEWTON,
     IMPLICIT_UPDATE,
     DEBIASED,
+    MIXTURES,
 )
 
 for study in BUNDLED:

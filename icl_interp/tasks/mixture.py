@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from icl_interp.errors import InputError, shown
 from icl_interp.tasks import checks
 from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import still_said
 from icl_interp.tasks.registry import register
 
 
@@ -133,6 +134,19 @@ class Mixture(Task):
                 own = self._own(task, mine)
                 out[rows] = task.targets(own, xs[rows])
         return out
+
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"] | None:
+        """The mean over tasks, by share; None where a task has no closed form of its own."""
+        total = xs.new_zeros(*xs.shape[:2], self.n_targets)
+        for share, task in zip(self.shares, self.tasks, strict=True):
+            said = still_said(task, "closed_mean", "sample_parameters", "value", "targets")
+            mean = task.closed_mean(xs) if said else None
+            if mean is None:
+                return None
+            total += share * mean
+        return total
 
     def sample_points(
         self,

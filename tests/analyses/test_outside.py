@@ -104,7 +104,7 @@ def test_every_claim_says_what_it_reads():
     reads = {claim.id: claim.reads for claim in REGISTRY.values()}
     outputs = {name for name, what in reads.items() if what == OUTPUTS}
     assert {ERASED, LINE, LEVEL, HELPLESS, CONTINUOUS} < outputs
-    assert len(outputs) == 24
+    assert len(outputs) == 26
     for name in outputs:
         assert not REGISTRY[name].about_weights
 

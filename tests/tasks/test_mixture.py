@@ -1,12 +1,21 @@
 """Mixtures: each function is of one of the tasks, in the shares that were asked for."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers import must_fail
 
 from icl_interp.errors import InputError
 from icl_interp.provenance import generator
-from icl_interp.tasks import LinearRegression, Mixture, Polynomial, SparseLinearRegression, Uniform
+from icl_interp.tasks import (
+    LinearRegression,
+    Mixture,
+    Normal,
+    Polynomial,
+    SparseLinearRegression,
+    Uniform,
+)
 
 DENSE = LinearRegression(n_dims=5, n_points=8)
 SPARSE = SparseLinearRegression(n_dims=5, sparsity=1, n_points=8)
@@ -42,6 +51,37 @@ def test_each_task_has_its_inputs_and_noise():
     missed = prompts.ys - (prompts.xs * prompts.parameters[:, None, 1:]).sum(-1, keepdim=True)
     assert float(missed[far].std()) > 0.3
     assert float(missed[~far].abs().max()) < 1e-4
+
+
+def check_mean(task, xs, n=20_000):
+    """E[f(x)] beside the mean of fresh functions, within 4 standard errors."""
+    parameters = task.sample_parameters(n, generator(1, "test"), torch.float64)
+    values = task.targets(parameters, xs.expand(n, -1, -1))
+    error = values.std(0) / n**0.5
+    assert bool(((task.expected(xs)[0] - values.mean(0)).abs() < 4 * error).all())
+
+
+def test_the_mean_weighs_those_of_the_tasks():
+    xs = torch.tensor([[[1.0, 2, 3, 4, 5]]], dtype=torch.float64)
+    three = replace(DENSE, weights=Normal(1.0, mean=3.0))
+    task = Mixture.of(DENSE, three, shares=(0.75, 0.25))
+    assert task.closed_mean(xs).item() == pytest.approx(0.25 * 3 * 15)
+    check_mean(task, xs)
+
+    class Twice(LinearRegression):
+        def value(self, parameters, xs):
+            return 2 * super().value(parameters, xs)
+
+    twice = Twice(n_dims=5, n_points=8, weights=Normal(1.0, mean=3.0))
+    doubled = Mixture.of(DENSE, twice)
+    assert doubled.closed_mean(xs) is None
+    check_mean(doubled, xs)
+
+    class Forgets(Mixture):
+        def closed_mean(self, xs):
+            return self.tasks[1].closed_mean(xs)
+
+    must_fail(check_mean, Forgets.of(DENSE, three), xs)
 
 
 def test_features_are_shared_or_none():

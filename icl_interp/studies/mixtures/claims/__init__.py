@@ -1,0 +1,1 @@
+"""What is claimed: criterion and evidence, a file a claim or a few, named after the ids."""

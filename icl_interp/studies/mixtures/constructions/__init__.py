@@ -1,0 +1,1 @@
+"""Models of known truth, with the verdict that each must get."""

@@ -1,0 +1,1 @@
+"""Figures of the study: pure functions of stored results."""

@@ -1,0 +1,1 @@
+"""What is measured: functions of the lab."""
