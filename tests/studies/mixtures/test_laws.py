@@ -14,6 +14,7 @@ from icl_interp.studies.mixtures.constructions.predictors import FAMILY, mixture
 from icl_interp.studies.mixtures.measurements import laws
 from icl_interp.tasks import LinearRegression, Mixture, SparseLinearRegression
 from icl_interp.tasks.distributions import Normal, Uniform
+from icl_interp.training import recipes
 
 TASK = mixture(Normal(0.5, mean=2.0), Normal(1.0, mean=-1.0), shares=(0.75, 0.25))
 N = 20_000  # functions that are drawn
@@ -113,6 +114,14 @@ OTHERS = {
 def test_whom_it_is_about(name):
     assert laws.needs_laws(facts(task=OTHERS[name]))
     assert laws.needs_laws(facts(task=TASK)) is None
+
+
+@pytest.mark.parametrize("name", ["mixture_centres", "mixture_sizes"])
+def test_it_is_about_models_of_the_recipes(name):
+    task = recipes.resolve(name).task
+    assert laws.needs_laws(facts(task=task)) is None
+    first, second = laws.laws_of(task)
+    assert (first.mean, first.std) != (second.mean, second.std)
 
 
 def test_a_class_of_ones_own_is_no_family():
