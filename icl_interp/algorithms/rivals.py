@@ -28,7 +28,9 @@ from icl_interp.baselines.tuned import (
     ridge_by_penalty,
 )
 from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.mixture import Mixture
+from icl_interp.tasks.regression import LinearRegression
 
 STEPS = (1, 2, 4, 8)  # of descent with one size
 ITERATES = (1, 2, 3, 4, 6)  # of Newton's iteration, and steps of conjugate gradients
@@ -166,15 +168,16 @@ def _bayes(task: Task) -> list[Rival]:
 
 
 def normal_laws(task: Mixture) -> list[NormalWeights]:
-    """The laws of a mixture of regressions with independent weights; nothing if one is another."""
+    """The laws of a mixture of regressions with independent weights; nothing if it is another."""
+    if not task.has_normal_weights:
+        return []
     laws = []
     for one in task.tasks:
-        weights = getattr(one, "weights", None)
-        std = getattr(weights, "std", 0.0)
-        if not one.has_features or not std or hasattr(one, "sparsity"):
-            return []
-        noise = getattr(one, "noise_std", 0.0) or CERTAIN[0] * std
-        laws.append(NormalWeights(one, noise, float(getattr(weights, "mean", 0.0)), std))
+        assert isinstance(one, LinearRegression)
+        assert isinstance(one.weights, Normal)
+        std = one.weights.std
+        noise = one.noise_std or CERTAIN[0] * std
+        laws.append(NormalWeights(one, noise, one.weights.mean, std))
     return laws
 
 

@@ -1,7 +1,7 @@
 """Mixtures: the function of each prompt follows one of several tasks, and which is not told."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -11,8 +11,9 @@ from torch.nn.functional import pad
 from icl_interp.errors import InputError, shown
 from icl_interp.tasks import checks
 from icl_interp.tasks.base import Task
-from icl_interp.tasks.distributions import still_said
+from icl_interp.tasks.distributions import Normal, still_said
 from icl_interp.tasks.registry import register
+from icl_interp.tasks.regression import LinearRegression
 
 
 @register
@@ -98,6 +99,22 @@ class Mixture(Task):
     def n_targets(self) -> int:
         """Coordinates of a value."""
         return self.tasks[0].n_targets
+
+    @property
+    def has_normal_weights(self) -> bool:
+        """Whether its tasks are linear regressions that differ in normal weights and noise alone.
+
+        Then only labels tell tasks apart, and the Bayes predictor has a closed form.
+        """
+        first = self.tasks[0]
+        if type(first) is not LinearRegression:
+            return False
+        for task in self.tasks:
+            if type(task) is not LinearRegression or not isinstance(task.weights, Normal):
+                return False
+            if replace(task, weights=first.weights, noise_std=first.noise_std) != first:
+                return False
+        return True
 
     @property
     def n_determining(self) -> int:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers import must_fail
 
+from icl_interp.algorithms.rivals import normal_laws
 from icl_interp.errors import InputError
 from icl_interp.provenance import generator
 from icl_interp.tasks import (
@@ -111,3 +112,20 @@ def test_a_pool_holds_functions_of_all_tasks():
 def test_what_is_no_mixture_is_refused(tasks, shares, words):
     with pytest.raises(InputError, match=words):
         Mixture.of(*tasks, shares=shares)
+
+
+def test_only_families_whose_labels_tell_them_apart_have_laws_in_closed_form():
+    """Where inputs differ too, they tell families apart, and other weights have no closed form."""
+    first = LinearRegression(n_dims=3, n_points=9, noise_std=0.5, weights=Normal(1.0, mean=2.0))
+
+    def check(other, expected):
+        task = Mixture.of(first, other)
+        assert task.has_normal_weights is expected
+        assert bool(normal_laws(task)) is expected
+
+    check(replace(first, weights=Normal(0.2), noise_std=0.1), True)
+    check(replace(first, weights=Uniform(-1, 1)), False)
+    check(replace(first, inputs=Normal(2.0)), False)
+    check(replace(first, covariance=(1.0, 2.0, 3.0)), False)
+    check(SparseLinearRegression(n_dims=3, sparsity=1, n_points=9), False)
+    must_fail(check, replace(first, covariance=(1.0, 2.0, 3.0)), True)

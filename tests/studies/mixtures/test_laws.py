@@ -21,7 +21,7 @@ N = 20_000  # functions that are drawn
 
 
 def test_laws_are_those_of_the_algorithms():
-    """`algorithms.rivals` finds them by another way."""
+    """`algorithms.rivals` takes them from the same task."""
     assert laws.laws_of(TASK) == normal_laws(TASK)
     assert laws.laws_of(TASK)[::-1] != normal_laws(TASK)
 

@@ -18,7 +18,6 @@ from icl_interp.tasks.mixture import Mixture
 from icl_interp.tasks.regression import LinearRegression
 
 ONE = "one normal law"
-STANDARD = Normal(1.0)
 COMBINATIONS = 8  # families of combinations, each with shares of its own
 
 
@@ -28,9 +27,11 @@ def needs_laws(facts: Facts) -> str | None:
     if reason:
         return reason
     assert isinstance(facts.task, Mixture)
-    families = facts.task.tasks
-    alike = all(is_family(one, families[0]) for one in families)
-    if alike and facts.task.n_tasks is None:
+    task = facts.task
+    noises = {getattr(one, "noise_std", 0.0) for one in task.tasks}
+    first = task.tasks[0]
+    usual = task.has_normal_weights and len(noises) == 1 and min(noises) > 0
+    if usual and task.n_tasks is None and is_asked(first):
         return None
     return (
         "The claim is about mixtures of noisy linear functions with queries like the examples. "
@@ -39,13 +40,9 @@ def needs_laws(facts: Facts) -> str | None:
     )
 
 
-def is_family(one: Task, first: Task) -> bool:
-    """Whether a task has normal weights and noisy labels, and else is like the first."""
-    if type(one) is not LinearRegression or type(first) is not LinearRegression:
-        return False
-    usual = isinstance(one.weights, Normal) and one.query is None and not one.single_orthant
-    same = replace(one, weights=STANDARD) == replace(first, weights=STANDARD)
-    return usual and same and one.noise_std > 0
+def is_asked(one: Task) -> bool:
+    """Whether queries of a family are drawn like its examples."""
+    return isinstance(one, LinearRegression) and one.query is None and not one.single_orthant
 
 
 def laws_of(task: Mixture) -> list[NormalWeights]:
