@@ -81,11 +81,20 @@ def scalar_layer(
     n_layers: int = 1,
     norm: Literal["LN"] | None = None,
     position: Literal["pre", "post"] = "pre",
+    context: float = 0.0,
 ) -> HookedTransformer:
     """Attention over scalar tokens: scores alpha x x_j, the mixture written along a random zeta.
 
     With several layers the later ones have random weights that write more than they find, so that
     what they read of the context shows.
+
+    Args:
+        g: draws the weights.
+        alpha: of the scores.
+        n_layers: how many.
+        norm: of every layer.
+        position: of the norm.
+        context: what the read-out makes of the mixture at least, of the slope of f without it.
     """
     model = blank(
         WIDTH,
@@ -121,8 +130,9 @@ def scalar_layer(
         slope_with_head = read_out @ (embed + zeta)
         if slope_with_head * slope < 0 or slope.abs() < 0.5:
             read_out = read_out + embed * (1 - slope) / embed.square().sum()
-        if (read_out @ zeta).abs() < 0.2:
-            read_out = read_out + zeta * 0.5 / zeta.square().sum()
+        least = max(0.2, context * float((read_out @ embed).abs()))
+        if (read_out @ zeta).abs() < least:
+            read_out = read_out + zeta * (2 * least + 0.1) / zeta.square().sum()
         if n_layers > 1:
             # What the last layer reads of the context must be seen, whatever else is drawn.
             read_out = read_out + head_of(model, -1).W_O[0]
@@ -322,8 +332,10 @@ def one_coordinate(g: torch.Generator) -> HookedTransformer:
     return model
 
 
-def _alpha(low: float, high: float, sign: int) -> Callable[[torch.Generator], HookedTransformer]:
-    return lambda g: scalar_layer(g, sign * number(g, low, high))
+def _alpha(
+    low: float, high: float, sign: int, context: float = 0.0
+) -> Callable[[torch.Generator], HookedTransformer]:
+    return lambda g: scalar_layer(g, sign * number(g, low, high), context=context)
 
 
 def _post(n_layers: int) -> Callable[[torch.Generator], HookedTransformer]:
@@ -341,8 +353,9 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "scalar layer, alpha < 0",
         "far out the head attends to the extreme token, which stays in the intercept",
-        # Large, so that two tokens are hardly ever so close that 1e4 does not tell them apart.
-        _alpha(15, 30, -1),
+        # Large, so that two tokens are hardly ever so close that 1e4 does not tell them apart. The
+        # extreme token varies little between contexts, so it is read out large.
+        _alpha(15, 30, -1, context=0.25),
         {HARDMAX: YES, UNIFORM: NO, LINEAR: YES},
     ),
     Construction(
