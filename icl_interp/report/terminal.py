@@ -176,16 +176,20 @@ def _reasons(findings: Sequence[Finding]) -> Iterator[RenderableType]:
 
 
 def _left_out(findings: Sequence[Finding]) -> Iterator[Text]:
-    """Claims that do not apply: a line a study, with the reason that most of them have."""
+    """Claims that do not apply: a line for studies most of whose claims have the same reason."""
     by_study: dict[str, list[str]] = {}
     for f in findings:
         by_study.setdefault(f.study, []).append(f.reason)
+    by_reason: dict[str, list[str]] = {}
     for study, reasons in by_study.items():
         most = max(reasons, key=reasons.count)
+        by_reason.setdefault(most, []).append(study)
+    for most, studies in by_reason.items():
+        reasons = [reason for study in studies for reason in by_study[study]]
         others = len(reasons) - reasons.count(most)
         more = f"; {others} for other reasons (--verbose)" if others else ""
         n = "1 claim does" if len(reasons) == 1 else f"{len(reasons)} claims do"
-        yield Text(f"– {study}: {n} not apply: {most}{more}", style="bright_black")
+        yield Text(f"– {', '.join(studies)}: {n} not apply: {most}{more}", style="bright_black")
 
 
 def _one_left_out(f: Finding) -> Text:

@@ -101,7 +101,11 @@ def check_one_screen(text: str, report) -> None:
     for f in applying:
         assert sum(f.short in line for line in lines) >= 1
     studies = {f.study for f in report.findings if f.verdict == "not_applicable"}
-    assert sum(line.startswith("– ") for line in lines) == len(studies)
+    left_out = [line for line in lines if line.startswith("– ")]
+    named = [line.removeprefix("– ").partition(":")[0] for line in left_out]
+    assert sorted(", ".join(named).split(", ")) == sorted(studies)
+    reasons = [line.partition("not apply: ")[2].partition("; ")[0] for line in left_out]
+    assert len(set(reasons)) == len(reasons)  # each stands once
     headings = [line for line in lines if line in QUESTIONS]
     assert headings == [q for q in QUESTIONS if any(f.question == q for f in applying)]
 
