@@ -21,7 +21,7 @@ W = (0.2, -0.2)
 LABELS = (3.0, -3.0)
 
 
-def stored(w=W, labels=LABELS, other=0.0, values=0.0, read=0.0, size=1.0):
+def stored(w=W, labels=LABELS, other=0.0, values=0.0, read=0.0, size=1.0, apart=0.001):
     """Heads with this w and weight, and shares of scores, values and predictions beside."""
     draw = np.random.default_rng(0)
     inputs = 1 + 0.1 * draw.normal(size=N)
@@ -43,8 +43,8 @@ def stored(w=W, labels=LABELS, other=0.0, values=0.0, read=0.0, size=1.0):
     by_head = make_array(np.array(rows), {**axes, "unit": tuple(range(N))})
     own = size * draw.normal(size=N)
     square = (own**2).mean()
-    numbers = [[np.full(N, missed * square), own, np.ones(N)] for missed in (0.0, read)]
-    axes = {"comparison": (said.IN_DISTRIBUTION, said.READ)}
+    numbers = [[np.full(N, missed * square), own, np.ones(N)] for missed in (0.0, read, apart)]
+    axes = {"comparison": (said.IN_DISTRIBUTION, said.READ, said.AS_CLAIMED)}
     axes |= {"number": (said.SQUARED, said.OWN, said.LABEL), "unit": tuple(range(N))}
     reading = make_array(np.array(numbers), axes)
     return Results({measured.heads.name: by_head, said.predictions.name: reading})
@@ -76,6 +76,8 @@ def verdict(**shown):
         ({"labels": (3.0, -2.0)}, "inconclusive"),
         ({"labels": (3.0, -1.0)}, "contradicted"),
         ({"labels": (3.0, 3.0)}, "contradicted"),
+        ({"apart": 0.1}, "inconclusive"),
+        ({"apart": 0.5}, "contradicted"),
         ({"read": 0.05}, "inconclusive"),
         ({"size": 1e-4}, "inconclusive"),
     ],
@@ -88,7 +90,7 @@ def test_each_condition_decides(shown, expected):
     if expected == "contradicted":
         must_fail(check, read=0.05)  # what heads read must be the prediction
     else:
-        must_fail(check, labels=(3.0, 3.0), read=0.0, size=1.0)
+        must_fail(check, labels=(3.0, 3.0), read=0.0, size=1.0, apart=0.001)
 
 
 def test_heads_that_nearly_cancel_hide_no_third_one():

@@ -72,7 +72,43 @@ def test_what_heads_read_is_the_prediction():
     must_fail(check, said + 1e-6)
 
 
-def test_other_layers_would_not_be_read(monkeypatch):
+def by_loop(prompts, sizes, weights):
+    """Labels averaged by softmax of w <x_i, x_q>, times a weight, summed over heads."""
+    found = []
+    for xs, ys in zip(prompts.xs.numpy(), prompts.ys[..., 0].numpy(), strict=True):
+        said = 0.0
+        for w, weight in zip(sizes, weights, strict=True):
+            attention = np.exp(w * xs[:-1] @ xs[-1])
+            said += weight * attention @ ys[:-1] / attention.sum()
+        found.append(said)
+    return np.array(found)
+
+
+def test_heads_as_claimed_have_one_size_of_w_and_read_labels_alone():
+    case = attending((Head(1, 1), Head(-3, -1)), generator(0, "test"), inputs=0.5)
+    attention = case.model.blocks[0].attn
+    prompts = TASK.sample(200, generator(2, "test"), dtype=torch.float64)
+    w = attention.W_Q[:, 0, 0].detach().numpy()
+    weights = attention.W_V[:, 4, 4].detach().numpy()
+    claimed = measured.as_claimed(measured.heads_of(lab(case), prompts), prompts)
+
+    def check(sizes):
+        np.testing.assert_allclose(claimed, by_loop(prompts, sizes, weights), rtol=1e-8)
+
+    check((2 * w[0], -2 * w[0]))
+    must_fail(check, w)
+
+
+def test_heads_that_are_as_claimed_predict_what_they_predict():
+    for heads, near in ((OPPOSITE, True), (MANY, True), ((Head(1, 1), Head(0.2, -1)), False)):
+        case = attending(heads, generator(0, "test"))
+        prompts = TASK.sample(100, generator(2, "test"), dtype=torch.float64)
+        found = measured.heads_of(lab(case), prompts)
+        apart = (measured.as_claimed(found, prompts) - found.read).square().mean()
+        assert (float(apart / found.read.var()) < 1e-12) is near
+
+
+def test_heads_that_are_not_taken_together_count_one_by_one(monkeypatch):
     """The mutant: heads that are not taken together."""
     apart = lambda rows, written, scaled: ([(h,) for h in range(len(rows))], written)  # noqa: E731
     monkeypatch.setattr(measured, "summed", apart)

@@ -94,6 +94,37 @@ def weights_of_labels(values: Rows, prompts: Prompts) -> Float[Tensor, " head"]:
     return found.solution[-1]
 
 
+def strengths(found: Heads, prompts: Prompts) -> Float[Tensor, " head"]:
+    """w of each head, by least squares of its scores on <x_i, x_q>."""
+    inputs = products(prompts)
+    both = centred(found.scores) * inputs
+    return both.sum((1, 2)) / inputs.square().sum()
+
+
+def products(prompts: Prompts) -> Float[Tensor, "batch example"]:
+    """<x_i, x_q> about its mean over the examples of a prompt."""
+    examples = prompts.xs[:, :-1]
+    query = prompts.xs[:, -1]
+    found = torch.einsum("bid,bd->bi", examples, query)
+    return centred(found)
+
+
+def as_claimed(found: Heads, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """What the heads would read with scores +w or -w times <x_i, x_q>, and labels alone.
+
+    Each keeps the sign of its own w, and its own weight of labels. |w| is the mean over heads,
+    which count by the size of that weight.
+    """
+    w = strengths(found, prompts)
+    weights = weights_of_labels(found.values, prompts)
+    total = weights.abs().sum().clamp(min=torch.finfo(w.dtype).tiny)
+    size = (weights.abs() * w.abs()).sum() / total
+    scores = size * w.sign()[:, None, None] * products(prompts)
+    labels = prompts.ys[:, :-1, 0].double()
+    averages = (scores.softmax(-1) * labels).sum(-1)
+    return weights @ averages
+
+
 @measurement("debiased/heads")
 def heads(lab: Lab) -> DataArray:
     """How each head scores examples and what it reads off them: (head, number, unit).
@@ -105,10 +136,7 @@ def heads(lab: Lab) -> DataArray:
 
     # What softmax sees of scores, beside products of inputs.
     scores = centred(found.scores)
-    examples = drawn.xs[:, :-1]
-    query = drawn.xs[:, -1]
-    products = torch.einsum("bid,bd->bi", examples, query)
-    inputs = centred(products)
+    inputs = products(drawn)
 
     # What is left of values without labels.
     values = centred(found.values)

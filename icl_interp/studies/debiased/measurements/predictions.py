@@ -20,7 +20,7 @@ from icl_interp.interventions.attention import Temperature
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.debiased.measurements.heads import heads_of
+from icl_interp.studies.debiased.measurements.heads import as_claimed, heads_of
 from icl_interp.theory.debiased import debiased_step
 
 HALF = 512  # functions that the step is tuned on, and others that it is judged on
@@ -32,8 +32,9 @@ TURNED = "scores with the other sign"
 PLAIN = "a plain step"
 PLAIN_OFFSET = "a plain step, a constant added to labels"
 READ = "what heads read off the examples"
+AS_CLAIMED = "heads with one |w|"
 TRUTH = "f(x)"
-COMPARISONS = (IN_DISTRIBUTION, WITH_OFFSET, TURNED, PLAIN, PLAIN_OFFSET, READ, TRUTH)
+COMPARISONS = (IN_DISTRIBUTION, WITH_OFFSET, TURNED, PLAIN, PLAIN_OFFSET, READ, AS_CLAIMED, TRUTH)
 SQUARED = "squared distance"
 OWN = "prediction"
 LABEL = "squared label"
@@ -93,7 +94,9 @@ def predictions(lab: Lab) -> DataArray:
     size = tuned(debiased(tuning), of_tuning)
     plain_size = tuned(plain(tuning), of_tuning)
     step = size * debiased(judging)
-    read = heads_of(lab, judging).read
+    found = heads_of(lab, judging)
+    read = found.read
+    claimed = as_claimed(found, judging)
     pairs = {
         IN_DISTRIBUTION: (own, step),
         WITH_OFFSET: (after_offset, size * debiased(shifted)),
@@ -102,6 +105,7 @@ def predictions(lab: Lab) -> DataArray:
         PLAIN_OFFSET: (after_offset, plain_size * plain(shifted)),
         # A constant, such as a bias, is no reading.
         READ: (own - own.mean(), read - read.mean()),
+        AS_CLAIMED: (own - own.mean(), claimed - claimed.mean()),
         TRUTH: (own, lab.task.targets(judging.parameters, judging.xs)[:, -1, 0]),
     }
     label = judging.ys[:, -1, 0].square()
