@@ -23,6 +23,7 @@ from icl_interp.experiments.calibration import Case
 from icl_interp.models.blank import blank
 from icl_interp.models.tokens import Augmented, Encoding, States
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes import one_pattern
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims import (
     augmented,
