@@ -72,9 +72,7 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
     >>> at_preset(recipes.resolve("affine"), "smoke").model.d_model
     32
     """
-    named(scale)
-    if config.training is None:
-        raise InputError("the config has no training section, so there is nothing to scale")
+    section = training_of(config, scale)
     if scale == "small":
         return config
     # The size of the model, and how long it is trained.
@@ -86,7 +84,7 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
         changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
         changes |= {"checkpoint_every": 10_000, "log_every": 1000}
-    training = rescaled(config.training, changes)
+    training = rescaled(section, changes)
     if scale == "paper":
         shortest = replace(training.curriculum, first_points=SHORTEST)
         training = replace(training, curriculum=shortest)
@@ -95,6 +93,18 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
     model = replace(config.model, **shape, n_ctx=2 * n_points)
     task = config.task.with_points(n_points)
     return replace(config, model=model, task=task, training=training)
+
+
+def training_of(config: RunConfig, scale: str) -> TrainingConfig:
+    """The training section of a run that is brought to a scale.
+
+    Raises:
+        InputError: an unknown scale, or a config without training.
+    """
+    named(scale)
+    if config.training is None:
+        raise InputError("the config has no training section, so there is nothing to scale")
+    return config.training
 
 
 def of_regression(config: RunConfig, scale: str) -> RunConfig:

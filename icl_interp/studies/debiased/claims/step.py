@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.claim import Claim, Remarks
@@ -12,7 +11,13 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.debiased.claims.head_patterns import SEEN, VARIANCE, excluded, variance
+from icl_interp.studies.debiased.claims.head_patterns import (
+    SEEN,
+    VARIANCE,
+    apart,
+    excluded,
+    variance,
+)
 from icl_interp.studies.debiased.measurements import predictions as measured
 from icl_interp.studies.debiased.measurements.predictions import predictions
 
@@ -37,13 +42,8 @@ QUOTE = Quote(
 def distance(result: DataArray, comparison: str) -> Interval:
     """D = E (f - g)^2 / Var f, with its interval; 1 for predictions that do not vary."""
     here = result.sel(comparison=comparison)
-
-    def statistic(squared: np.ndarray, square: np.ndarray) -> np.ndarray:
-        varies = square > 0
-        return np.where(varies, squared / np.where(varies, square, 1.0), 1.0)
-
     own = here.sel(number=measured.OWN).values
-    return bootstrap(statistic, here.sel(number=measured.SQUARED).values, own**2)
+    return bootstrap(apart, here.sel(number=measured.SQUARED).values, own**2)
 
 
 def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:

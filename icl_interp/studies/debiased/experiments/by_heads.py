@@ -12,9 +12,8 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.presets import named, whole_prompts
+from icl_interp.experiments.presets import training_of, whole_prompts
 from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, statement
@@ -43,15 +42,13 @@ SIZES = {
 
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands."""
-    named(scale)
-    if config.training is None:
-        raise InputError("the config has no training section, so there is nothing to scale")
+    section = training_of(config, scale)
     if scale == "small":
         return config
     changes = {"steps": 100_000}
     if scale == "smoke":
         changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200}
-    return replace(config, training=whole_prompts(config.training, config.task, changes))
+    return replace(config, training=whole_prompts(section, config.task, changes))
 
 
 def run(setup: Setup) -> dict[str, Result]:

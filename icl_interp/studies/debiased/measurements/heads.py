@@ -94,13 +94,6 @@ def weights_of_labels(values: Rows, prompts: Prompts) -> Float[Tensor, " head"]:
     return found.solution[-1]
 
 
-def strengths(found: Heads, prompts: Prompts) -> Float[Tensor, " head"]:
-    """w of each head, by least squares of its scores on <x_i, x_q>."""
-    inputs = products(prompts)
-    both = centred(found.scores) * inputs
-    return both.sum((1, 2)) / inputs.square().sum()
-
-
 def products(prompts: Prompts) -> Float[Tensor, "batch example"]:
     """<x_i, x_q> about its mean over the examples of a prompt."""
     examples = prompts.xs[:, :-1]
@@ -115,11 +108,13 @@ def as_claimed(found: Heads, prompts: Prompts) -> Float[Tensor, " batch"]:
     Each keeps the sign of its own w, and its own weight of labels. |w| is the mean over heads,
     which count by the size of that weight.
     """
-    w = strengths(found, prompts)
+    inputs = products(prompts)
+    both = centred(found.scores) * inputs
+    w = both.sum((1, 2)) / inputs.square().sum()
     weights = weights_of_labels(found.values, prompts)
     total = weights.abs().sum().clamp(min=torch.finfo(w.dtype).tiny)
     size = (weights.abs() * w.abs()).sum() / total
-    scores = size * w.sign()[:, None, None] * products(prompts)
+    scores = size * w.sign()[:, None, None] * inputs
     labels = prompts.ys[:, :-1, 0].double()
     averages = (scores.softmax(-1) * labels).sum(-1)
     return weights @ averages

@@ -16,10 +16,9 @@ from xarray import DataArray
 from icl_interp.analyses.criterion import INF, Condition, Criterion
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.errors import rows_of
-from icl_interp.experiments.presets import named, of_regression, whole_prompts
+from icl_interp.experiments.presets import of_regression, whole_prompts
 from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note, statement
@@ -52,13 +51,11 @@ SIZES = {
 
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of the single head at another scale: fewer steps at "smoke"."""
-    named(scale)
-    if config.training is None:
-        raise InputError("the config has no training section, so there is nothing to scale")
+    section = training_of(config, scale)
     if scale != "smoke":
         return config
     changes = {"steps": 20, "warmup_steps": 5, "batch_size": 64, "checkpoint_every": 20}
-    training = whole_prompts(config.training, config.task, changes)
+    training = whole_prompts(section, config.task, changes)
     return replace(config, training=replace(training, snapshots=()))
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.presets import named, whole_prompts
+from icl_interp.experiments.presets import training_of, whole_prompts
 from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, statement
@@ -46,25 +45,21 @@ def recipe(n_tasks: int) -> str:
 
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands."""
-    named(scale)
-    if config.training is None:
-        raise InputError("the config has no training section, so there is nothing to scale")
+    section = training_of(config, scale)
     if scale == "small":
         return config
     if scale == "smoke":
         shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "d_mlp": 128}
         changes = {"steps": 100, "warmup_steps": 10, "checkpoint_every": 100}
         return replace(
-            config,
-            model=replace(config.model, **shape),
-            training=replace(config.training, **changes),
+            config, model=replace(config.model, **shape), training=replace(section, **changes)
         )
     # The example of the authors' code: d = 8, 16 points, and pools of the sizes here.
     task = replace(config.task, n_dims=8, n_points=16)
     shape = {"n_layers": 8, "d_model": 128, "d_head": 64, "n_heads": 2, "d_mlp": 512}
     model = replace(config.model, **shape, d_in=8, n_ctx=32)
     changes = {"steps": 500_000, "batch_size": 256, "warmup_steps": 250_000, "decay": "linear"}
-    training = whole_prompts(config.training, task, changes | {"checkpoint_every": 10_000})
+    training = whole_prompts(section, task, changes | {"checkpoint_every": 10_000})
     return replace(config, model=model, task=task, training=training)
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.presets import named, whole_prompts
+from icl_interp.experiments.presets import training_of, whole_prompts
 from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, statement
@@ -40,19 +39,17 @@ STATISTICS = ("value", "low", "high")
 
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands."""
-    named(scale)
-    if config.training is None:
-        raise InputError("the config has no training section, so there is nothing to scale")
+    section = training_of(config, scale)
     if scale == "small":
         return config
     if scale == "smoke":
         changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200, "batch_size": 128}
-        training = whole_prompts(config.training, config.task, changes)
+        training = whole_prompts(section, config.task, changes)
         return replace(config, training=replace(training, snapshots=()))
     # The setting of the authors' code, `transformers_learn_icl_by_gd/src/config.py`.
     task = LinearRegression(n_dims=10, n_points=11, inputs=Uniform(-1, 1))
     model = replace(config.model, d_model=11, d_head=11, d_in=11, n_ctx=11)
-    training = whole_prompts(config.training, task, {"steps": 10_000})
+    training = whole_prompts(section, task, {"steps": 10_000})
     return replace(config, model=model, task=task, training=replace(training, snapshots=()))
 
 
