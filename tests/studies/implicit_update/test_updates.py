@@ -75,7 +75,8 @@ def by_hand(lab, place, example=None):
             state = measured.state(lab, measured.some(one, n_examples))
             hidden = lab.model.blocks[-1].mlp.W_in.T @ (state.read[0] - alone.read[0])
             changes.append(alone.read[0].outer(hidden) / alone.read[0].square().sum())
-            stream = state.stream[0] if n_examples == n else stream
+            if n_examples == n:
+                stream = state.stream[0]
         model = copy.deepcopy(lab.model)
         mlp = model.blocks[-1].mlp
         with torch.no_grad():

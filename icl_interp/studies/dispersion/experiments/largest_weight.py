@@ -18,7 +18,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.errors import rows_of
-from icl_interp.experiments.presets import of_regression, whole_prompts
+from icl_interp.experiments.presets import of_regression, training_of, whole_prompts
 from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note, statement
