@@ -104,8 +104,15 @@ def check_one_screen(text: str, report) -> None:
     left_out = [line for line in lines if line.startswith("– ")]
     named = [line.removeprefix("– ").partition(":")[0] for line in left_out]
     assert sorted(", ".join(named).split(", ")) == sorted(studies)
-    reasons = [line.partition("not apply: ")[2].partition("; ")[0] for line in left_out]
-    assert len(set(reasons)) == len(reasons)  # each stands once
+    told = []
+    for line, names in zip(left_out, named, strict=True):
+        mine = [f for f in report.findings if f.study in names.split(", ")]
+        reasons = [f.reason for f in mine if f.verdict == "not_applicable"]
+        (most,) = {reason for reason in reasons if f"not apply: {reason}" in line}
+        others = len(reasons) - reasons.count(most)
+        assert (f"; {others} for other reasons" in line) == bool(others)
+        told.append(most)
+    assert len(set(told)) == len(told)  # each reason stands once
     headings = [line for line in lines if line in QUESTIONS]
     assert headings == [q for q in QUESTIONS if any(f.question == q for f in applying)]
 

@@ -103,6 +103,18 @@ def test_heads_that_nearly_cancel_hide_no_third_one():
     assert abs(labels.sum()) / abs(labels).sum() < claim.BALANCED  # what would have been taken
 
 
+def test_heads_count_by_what_they_read_of_labels():
+    """A head of another w that reads nothing has no say, and one that reads a tenth has little."""
+    inputs = np.ones(3)
+    w = np.array([0.2, -0.2, 5.0])
+    assert claim.spread(inputs, w, np.array([1.0, -1.0, 0.0])) == pytest.approx(0.0, abs=1e-12)
+    assert claim.spread(inputs, w, np.array([1.0, -1.0, 0.2])) > claim.UNEVEN
+    # 1/12 of scores of which a half is something else.
+    squares = np.array([0.04, 0.04, 2 * 0.04])
+    found = claim.others(squares, inputs, np.array([0.2, -0.2, 0.2]), np.array([5.0, -5.0, 2.0]))
+    assert found == pytest.approx(2 * 0.04 / (10 * 0.04 + 2 * 0.08))
+
+
 def test_heads_that_read_nothing_have_no_balance():
     assert claim.imbalance(np.array([0.2, -0.2]), np.zeros(2)) == 1.0
     assert verdict(labels=(0.0, 0.0)) != "supported"

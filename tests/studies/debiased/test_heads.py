@@ -39,6 +39,15 @@ def test_w_and_weights_of_labels_are_those_of_the_weights():
     assert float(found.sel(number=measured.LEFT).max()) < 1e-20
 
 
+def test_what_all_examples_of_a_prompt_share_is_no_score():
+    """A bias of keys adds a number to all scores of a query, which softmax does not see."""
+    case = attending(OPPOSITE, generator(0, "test"))
+    before = means(case)
+    with torch.no_grad():
+        case.model.blocks[0].attn.b_K[:, 0] = 5.0
+    np.testing.assert_allclose(means(case), before, rtol=1e-8, atol=1e-12)
+
+
 def test_what_is_no_product_and_no_label_is_left():
     stretched = means(attending(OPPOSITE, generator(0, "test"), stretch=(2.0, 1.0, 1.0, 1.0)))
     explained = stretched.sel(number=measured.BOTH) ** 2 / stretched.sel(number=measured.INPUT)

@@ -1,6 +1,7 @@
 """Distances to a debiased step: against loops, on changed weights, and with a constant."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,26 @@ def test_one_head_is_far():
     found = shares(attending((Head(1, 1),), generator(0, "test")))
     for name in (measured.IN_DISTRIBUTION, measured.WITH_OFFSET, measured.TURNED):
         assert found[name] > 0.5
+    # Its prediction follows the constant, 2 times as large as labels, times its weight of labels.
+    assert found[measured.WITH_OFFSET] > 20 * found[measured.IN_DISTRIBUTION]
+
+
+def test_errors_are_against_the_function_and_not_its_noisy_labels():
+    case = attending(OPPOSITE, generator(0, "test"))
+    noisy = replace(case, task=replace(TASK, noise_std=1.0))
+    bench = lab(noisy)
+    result = bench.measure(measured.predictions).sel(comparison=measured.TRUTH)
+    both = noisy.task.sample(2 * measured.HALF, generator(0, "debiased/step"), dtype=torch.float64)
+    judging = both[measured.HALF :]
+    own = predict(bench.model, Stacked(), judging)[:, -1, 0]
+    function = (judging.parameters * judging.xs[:, -1]).sum(-1)
+
+    def check(truth):
+        found = result.sel(number=measured.SQUARED)
+        np.testing.assert_allclose(found, (own - truth).square(), rtol=1e-8, atol=1e-12)
+
+    check(function)
+    must_fail(check, judging.ys[:, -1, 0])
 
 
 def test_scores_that_are_turned_are_those_of_negated_queries():
