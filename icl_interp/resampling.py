@@ -135,6 +135,7 @@ def bootstrap(
     seed: int = 0,
     level: float = LEVEL,
     positive: bool = False,
+    far: bool = True,
 ) -> Interval:
     """A function of means over units, with its studentised interval.
 
@@ -154,6 +155,7 @@ def bootstrap(
         level: of confidence, below 1.
         positive: makes the interval on the logarithm, for errors and ratios. A value of 0 that
             never varies is exact; where single draws are 0 the ends are percentiles.
+        far: whether to give `extremes`, which take half of the time.
 
     Raises:
         ValueError: a statistic that was called positive is negative.
@@ -172,9 +174,11 @@ def bootstrap(
     values, errors = _resampled(column, per_unit, seed, positive)
     one = _Studentised.of(values[:, 0], errors[:, 0])
     tails = one.ends([1 - (1 - level) / k for k in range(1, N_TAILS + 1)])
-    more = _with_unseen(column, per_unit, positive)
-    reach = _reach(column, per_unit, positive)
-    extremes = one.far_ends(EXTREMES, more, reach)
+    extremes: list[Ends] = []
+    if far:
+        more = _with_unseen(column, per_unit, positive)
+        reach = _reach(column, per_unit, positive)
+        extremes = one.far_ends(EXTREMES, more, reach)
     low, high = tails[0]
     found = Interval(one.value, low, high, one.se, tuple(tails), extremes=tuple(extremes))
     if not positive:

@@ -8,10 +8,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from icl_interp.circuits.runs import Run
 from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, unknown
-from icl_interp.interventions.base import Intervention, intervene
+from icl_interp.interventions.base import Intervention
 from icl_interp.interventions.patching import AXES, Where, hooks_of, sizes_of
 from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.products import fast
@@ -105,20 +106,14 @@ def patch_activations(
     for rows in chunks(model, len(clean), clean.shape[1]):
         with torch.no_grad():
             _, cache = model.run_with_cache(clean[rows], names_filter=names)
+        start = Run.of(model, corrupted[rows])
         found = []
         for layer, *place in places:
             where = dict(zip(by, place, strict=True))
             put = _PutPlaces(names[layer], cache[names[layer]], AXES[activation], where)
-            with intervene(model, put):
-                found.append(_at_query(model, corrupted[rows]))
+            found.append(start.again(layer, put).out[:, 0].double().cpu())
         parts.append(torch.stack(found))
     columns: dict[str, Sequence[int]] = {}
     for name, indices in zip(sizes, zip(*places, strict=True), strict=True):
         columns[name] = indices
     return share_table(columns, torch.cat(parts, dim=1), way, seed=seed)
-
-
-@torch.no_grad()
-def _at_query(model: Any, tokens: Tensor) -> Tensor:
-    """Predictions at the query, in one run: values that are put belong to these prompts."""
-    return model(tokens)[:, -1, 0].double().cpu()

@@ -161,13 +161,19 @@ def _moves_of_some(
         at = gradients(model, torch.lerp(corrupted, clean, float(step)))
         for hook, gradient in at.items():
             slopes[hook] = slopes.get(hook, torch.zeros_like(gradient)) + gradient / len(steps)
+    # One product a hook, of what all writers moved by with the gradients of all heads there.
+    names = list(after)
+    moved = [after[name] - before[name] for name in names]
+    changes = torch.stack(moved, 1).flatten(2)
+    moves = {}
+    for hook, slope in slopes.items():
+        by_head = slope if slope.ndim == 4 else slope[:, :, None]
+        moves[hook] = changes @ by_head.transpose(2, 3).flatten(1, 2)
     targets = readers(model)
     found = []
     for writer, reader in edges_of(model):
         target = targets[reader]
-        difference = after[writer] - before[writer]
-        product = difference * target.of(slopes[target.hook])
-        found.append(product.sum((1, 2)))
+        found.append(moves[target.hook][:, names.index(writer), target.head or 0])
     return torch.stack(found).double().cpu()
 
 

@@ -1,6 +1,6 @@
 """A circuit: some heads and MLPs that do the work of a model while all others give their means."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.circuits.runs import Run
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads
-from icl_interp.interventions.base import Intervention, intervene
+from icl_interp.interventions.base import Intervention, first_block
 from icl_interp.interventions.edges import PutEdges
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.interventions.patching import hooks_of
@@ -23,6 +24,7 @@ from icl_interp.prompts import Prompts, as_numbers
 
 Edge = tuple[str, str]
 NO_EDGES: tuple[Edge, ...] = ()
+KEPT = 2**28  # bytes of streams that are kept of one run
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Circuit:
         parts: heads ("head 0.2") and MLPs ("MLP 1") that stay; the others give their means.
         edges: (writer, reader) between these, the read-in and the read-out, that stay; empty where
             they were not asked for or are not defined.
+        n_untried: how many of these edges no run tried to leave out alone, since the search had
+            come to the end of its runs.
         tolerance: by how much the error may rise.
         summary: "value", "low" and "high" of the error of the model, of the circuit and of no part
             at all, of faithfulness, of the mean completeness gap, and, where edges were asked for,
@@ -50,6 +54,7 @@ class Circuit:
 
     parts: tuple[str, ...]
     edges: tuple[Edge, ...]
+    n_untried: int
     tolerance: float
     summary: pd.DataFrame
     minimality: pd.DataFrame
@@ -59,6 +64,14 @@ class Circuit:
 
     def __contains__(self, part: str) -> bool:
         return part in self.parts
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """Runs of all prompts without some parts."""
+
+    parts: frozenset[str]
+    runs: list[Run]
 
 
 @dataclass
@@ -81,6 +94,8 @@ class Ablated:
     mlps: MeanOutputs | None
     means: dict[str, Tensor] = field(default_factory=dict)
     _known: dict[Any, Tensor] = field(default_factory=dict)
+    _last: "_Removed | None" = None
+    _start: "_Removed | None" = None
 
     @classmethod
     def measure(cls, checkpoint: Any, prompts: Prompts) -> "Ablated":
@@ -139,20 +154,51 @@ class Ablated:
             self._known[key] = self._errors(removed, edges)
         return self._known[key]
 
+    def begin_at(self, removed: Collection[str]) -> None:
+        """Let further runs begin where they differ from the run without these parts.
+
+        What they find stays the same. It saves time where many sets differ from one in late layers.
+        """
+        if self._last is None or self._last.parts != frozenset(removed):
+            self._errors(removed, NO_EDGES)
+        self._start = self._last
+
     @fast()
-    @torch.no_grad()
     def _errors(self, removed: Collection[str], edges: Collection[Edge]) -> Tensor:
         edits = self._edits(removed)
         if edges:
+            # An edge takes what its writer writes in the same run, so all writers have to run.
             edits.append(PutEdges(sorted(edges), self.means))
-        parts = []
-        with intervene(self.model, *edits):
-            for rows in chunks(self.model, len(self.tokens), self.tokens.shape[1]):
-                parts.append(self.model(self.tokens[rows])[:, -1, 0].double().cpu())
-        errors = (torch.cat(parts) - self.truth).square() / self.zero
+            runs = self._whole(edits, keep=False)
+        elif self._start is None:
+            runs = self._whole(edits, keep=self._streams_are_small)
+        else:
+            differing = self._start.parts ^ frozenset(removed)
+            block = min(map(_block, differing), default=0)
+            runs = [one.again(block, *edits) for one in self._start.runs]
+        if not edges:
+            self._last = _Removed(frozenset(removed), runs)
+        out = torch.cat([one.out[:, 0].double().cpu() for one in runs])
+        errors = (out - self.truth).square() / self.zero
         if not errors.isfinite().all():
             raise InputError("errors of a circuit must be finite, but some are NaN or inf")
         return errors
+
+    def _whole(self, edits: Sequence[Intervention], keep: bool) -> list[Run]:
+        """Runs of all prompts, some at a time."""
+        runs = []
+        for rows in chunks(self.model, len(self.tokens), self.tokens.shape[1]):
+            runs.append(Run.of(self.model, self.tokens[rows], *edits, keep=keep))
+        return runs
+
+    @property
+    def _streams_are_small(self) -> bool:
+        if first_block(self.model, ()) < 0:  # none are kept
+            return True
+        n_prompts, n_tokens, _ = self.tokens.shape
+        cfg = self.model.cfg
+        numbers = n_prompts * n_tokens * cfg.d_model * cfg.n_layers
+        return numbers * self.tokens.element_size() <= KEPT
 
     def _edits(self, removed: Collection[str]) -> list[Intervention]:
         heads = []
@@ -170,3 +216,8 @@ class Ablated:
         if mlps and self.mlps is not None:
             edits.append(self.mlps.only(*sorted(mlps)))
         return edits
+
+
+def _block(part: str) -> int:
+    """The block of a head ("head 0.2") or of an MLP ("MLP 1")."""
+    return int(part.split()[1].partition(".")[0])

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.circuits.runs import Run
 from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, several, shown, unknown
@@ -97,18 +98,20 @@ def _of_some(
     values = written(model, clean, names)
     sources = writers(model)
     targets = readers(model)
+    start = Run.of(model, corrupted)
     found = []
     for writer, reader in pairs:
         edit: Intervention = PutEdges([(writer, reader)], values)
         edit.hooks(model)  # refuses parts that do not exist or do not follow each other
-        target = targets[reader]
+        first = sources[writer]
         if through == "all":
             # What the reader reads once everything before it has followed the writer.
-            with intervene(model, PutParts([sources[writer]], [values[writer]])):
+            target = targets[reader]
+            with intervene(model, PutParts([first], [values[writer]])):
                 _, cache = model.run_with_cache(corrupted, names_filter=[target.hook])
             edit = PutParts([target], [target.of(cache[target.hook])])
-        with intervene(model, edit):
-            found.append(model(corrupted)[:, -1])
+            first = target
+        found.append(start.again(first.block, edit).out)
     return torch.stack(found)
 
 

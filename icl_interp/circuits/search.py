@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, compress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from icl_interp.results import make_array, make_table
 
 N_FUNCTIONS = 256
 N_RANDOM = 100
+N_RUNS = 2000
 N_SETS = 10  # random sets of parts for completeness
 Item = TypeVar("Item")
 
@@ -35,19 +36,21 @@ def circuit(
     with_edges: bool = True,
     n_functions: int = N_FUNCTIONS,
     n_random: int = N_RANDOM,
+    n_runs: int = N_RUNS,
     seed: int = 0,
 ) -> Circuit:
     """A smallest set of heads and MLPs that keeps the error of a model, all others at their means.
 
-    Gradients propose an order of parts. Parts then leave one after another, and stay away where the
-    exact error stays within the tolerance; a second search adds parts in the opposite order and
-    prunes. The smaller set is the circuit. No part of it can be left out; a smaller set of other
-    parts is not excluded. Edges between its parts are pruned in the same way. What is reported is
-    measured on fresh prompts, so the error there may lie a little beyond the tolerance.
+    Gradients propose an order of parts. Parts then leave in this order, several at once where the
+    exact error stays within the tolerance; a second search begins with the fewest parts at the
+    other end of the order that will do, and prunes these. The smaller set is the circuit. No part
+    of it can be left out; a smaller set of other parts is not excluded. Edges between its parts are
+    pruned in the same way. What is reported is measured on fresh prompts, so the error there may
+    lie a little beyond the tolerance.
 
     Assumes that a part which gives its mean over prompts is one that does nothing for them.
 
-    Parts leave one at a time. Two heads that cancel each other are therefore kept, though both
+    Two heads that cancel each other are kept unless they happen to be tried together, though both
     together do nothing (`icl-interp selfcheck --tools`).
 
     Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*,
@@ -61,6 +64,8 @@ def circuit(
         with_edges: whether to prune edges between the parts, too, where they are defined.
         n_functions: prompts of the search; as many fresh ones judge.
         n_random: random sets of as many heads and MLPs.
+        n_runs: of the search for edges, at most. `n_untried` of what it gives says how many edges
+            it did not come to.
         seed: of prompts, random sets and resampling.
 
     Raises:
@@ -77,6 +82,7 @@ def circuit(
     real(tolerance, "tolerance", 0, above=True)
     whole(n_functions, "n_functions", 8)
     whole(n_random, "n_random", 1)
+    whole(n_runs, "n_runs", 1)
     task = getattr(checkpoint, "task", None)
     if task is None:
         raise InputError(
@@ -89,11 +95,11 @@ def circuit(
     tried = task.sample(n_functions, generator(seed, "circuits/search"))
     search = Ablated.measure(checkpoint, tried)
     kept = _parts(search, tolerance)
-    left: tuple[Edge, ...] = ()
+    edges = Pruned([], 0)
     if with_edges:
-        left = _edges(search, kept, tolerance)
+        edges = _edges(search, kept, tolerance, n_runs)
     judge = search.on(checkpoint, task.sample(n_functions, generator(seed, "circuits/judge")))
-    return _judged(judge, kept, left, tolerance, n_random, seed)
+    return _judged(judge, kept, edges, tolerance, n_random, seed)
 
 
 def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
@@ -109,48 +115,97 @@ def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
     limit = intact + tolerance
 
     def fits(kept: Sequence[str]) -> bool:
-        return float(search.without(set(every) - set(kept)).mean()) <= limit
+        removed = set(every) - set(kept)
+        enough = float(search.without(removed).mean()) <= limit
+        if enough:
+            search.begin_at(removed)  # the next sets differ from this one by little
+        return enough
 
-    # One search takes parts away, one adds them; both end with a set that no part can leave.
+    # One search takes parts away, one begins with the fewest that will do in the opposite order;
+    # both end with a set that no part can leave.
     rises = expected_rises(search)
     order = sorted(rises, key=rises.__getitem__)
-    shrunk = pruned(order, order, fits)
-    grown: list[str] = []
-    for part in reversed(order):
-        if fits(grown):
-            break
-        grown.append(part)
-    grown = pruned(grown, order, fits)
+    shrunk = pruned(order, order, fits).left
+    grown = pruned(fewest(order[::-1], fits), order, fits).left
     best = min(shrunk, grown, key=len)
     return tuple(part for part in every if part in best)
 
 
+def fewest(order: Sequence[Item], fits: Callable[[Sequence[Item]], bool]) -> list[Item]:
+    """A first stretch of some items that will do, and would not with one item less.
+
+    All of them together are taken to do.
+
+    >>> fewest([4, 3, 2, 1], lambda kept: sum(kept) >= 6)
+    [4, 3]
+    """
+    too_few = -1
+    enough = len(order)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if fits(order[:middle]):
+            enough = middle
+        else:
+            too_few = middle
+    return list(order[:enough])
+
+
+class Pruned(NamedTuple):
+    """What is left.
+
+    Attributes:
+        left: what no run could leave out, or tried to.
+        n_untried: how many of these no run tried to leave out alone, for want of runs.
+    """
+
+    left: list[Any]
+    n_untried: int
+
+
 def pruned(
-    kept: Sequence[Item], order: Sequence[Item], fits: Callable[[Sequence[Item]], bool]
-) -> list[Item]:
-    """What is left where one after another leaves, until none can leave any more.
+    kept: Sequence[Item],
+    order: Sequence[Item],
+    fits: Callable[[Sequence[Item]], bool],
+    n_runs: int | None = None,
+) -> Pruned:
+    """What is left where some leave, until none can leave any more.
+
+    Where one may leave, twice as many are tried next; where several may not, half as many.
 
     Args:
         kept: what there is.
         order: in which they are tried.
         fits: whether a set will do.
+        n_runs: how often `fits` may be asked; None for as often as it takes.
 
-    >>> pruned([1, 2, 3, 4], [1, 2, 3, 4], lambda kept: sum(kept) >= 6)
+    >>> pruned([1, 2, 3, 4], [1, 2, 3, 4], lambda kept: sum(kept) >= 6).left
     [3, 4]
     """
     left = list(kept)
-    changed = True
-    while changed:
-        changed = False
-        for item in order:
-            if item not in left:
-                continue
-            fewer = left.copy()
-            fewer.remove(item)
-            if fits(fewer):
-                left = fewer
-                changed = True
-    return left
+    needed: set[Item] = set()  # of what is left: those that cannot leave it alone
+    asked = 0
+    waiting: list[Item] = []
+    size = 1
+    while len(needed) < len(left) and asked != n_runs:
+        if not waiting:
+            # All that were not tried alone since something left.
+            there = set(left) - needed
+            waiting = [item for item in order if item in there]
+        some = set(waiting[:size])
+        fewer = [item for item in left if item not in some]
+        asked += 1
+        if fits(fewer):
+            left = fewer
+            waiting = waiting[size:]
+            needed.clear()
+            size *= 2
+        elif len(some) > 1:
+            size = len(some) // 2
+        else:
+            needed |= some
+            waiting = waiting[1:]
+            size = 1
+    return Pruned(left, len(left) - len(needed))
 
 
 def expected_rises(search: Ablated) -> dict[str, float]:
@@ -192,7 +247,7 @@ def _rise(gap: Tensor, moved: Tensor) -> float:
     return float((further.square() - gap.square()).mean())
 
 
-def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Edge, ...]:
+def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float, n_runs: int) -> Pruned:
     """Edges that stay between parts that stay, the read-in and the read-out."""
     inside = edges_between(search.model, kept)
     rises = expected_rises_of_edges(search, inside)
@@ -204,7 +259,7 @@ def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Ed
         gone = set(inside) - set(left)
         return float(search.without(others, gone).mean()) <= limit
 
-    return tuple(pruned(inside, order, fits))
+    return pruned(inside, order, fits, n_runs)
 
 
 def expected_rises_of_edges(search: Ablated, inside: Sequence[Edge]) -> dict[Edge, float]:
@@ -238,12 +293,7 @@ def expected_rises_of_edges(search: Ablated, inside: Sequence[Edge]) -> dict[Edg
 
 
 def _judged(
-    judge: Ablated,
-    kept: tuple[str, ...],
-    left: tuple[Edge, ...],
-    tolerance: float,
-    n_random: int,
-    seed: int,
+    judge: Ablated, kept: tuple[str, ...], edges: Pruned, tolerance: float, n_random: int, seed: int
 ) -> Circuit:
     """Everything that is said of a circuit."""
     # The circuit as a whole, then its edges, then every part of it, then random sets.
@@ -251,6 +301,7 @@ def _judged(
     others = set(every) - set(kept)
     model = judge.without(()).numpy()
     alone = judge.without(others).numpy()
+    judge.begin_at(others)  # what follows first differs from the circuit by little
     nothing = judge.without(every).numpy()
     summary = {
         "error of the model": bootstrap(_same, model, seed=seed),
@@ -258,8 +309,8 @@ def _judged(
         "error without any part": bootstrap(_same, nothing, seed=seed),
         "faithfulness": bootstrap(_kept, model, alone, nothing, seed=seed),
     }
-    if left:
-        gone = set(edges_between(judge.model, kept)) - set(left)
+    if edges.left:
+        gone = set(edges_between(judge.model, kept)) - set(edges.left)
         by_edges = judge.without(others, gone).numpy()
         summary["error of the circuit's edges"] = bootstrap(_same, by_edges, seed=seed)
     rises = {}
@@ -274,7 +325,8 @@ def _judged(
     note = f"{len(model)} fresh prompts; units of the error of predicting 0"
     return Circuit(
         parts=kept,
-        edges=left,
+        edges=tuple(edges.left),
+        n_untried=edges.n_untried,
         tolerance=tolerance,
         summary=_table("quantity", summary, note),
         minimality=_table("without", rises, note),
@@ -308,12 +360,14 @@ def _completeness(
     for _ in range(N_SETS if len(kept) > 2 else 0):
         chosen = random.random(len(kept)) < 0.5
         sets.append(tuple(compress(kept, chosen)))
+    sets = list(filter(None, dict.fromkeys(sets)))
     others = set(judge.parts) - set(kept)
+    by_set = {removed: judge.without({*others, *removed}).numpy() for removed in sets}
+    judge.begin_at(())  # the model without a set differs from the model by little
     names = []
     errors: list[tuple[float, float]] = []
     gaps = []
-    for removed in filter(None, dict.fromkeys(sets)):
-        alone = judge.without({*others, *removed}).numpy()
+    for removed, alone in by_set.items():
         model = judge.without(removed).numpy()
         names.append(", ".join(removed))
         errors.append((alone.mean(), model.mean()))

@@ -53,7 +53,7 @@ def share_table(
     moved, length = way.by_unit(predictions)
     found = []
     for one in moved:
-        found.append(bootstrap(_ratio, one, length, seed=seed))
+        found.append(bootstrap(_ratio, one, length, seed=seed, far=False))
     intervals = interval_columns(found)
     p = p_values(predictions, way, seed, n_permutations)
     q = false_discovery_control(p, method="by")

@@ -162,35 +162,43 @@ class PutEdges(Intervention):
         sources = writers(model)
         targets = readers(model)
         current: dict[str, Tensor] = {}
-        by_reader: dict[str, list[str]] = {}
+        # By hook: who reads there, and what of.
+        by_hook: dict[str, list[tuple[Part, str]]] = {}
         for writer, reader in self.pairs:
             source = part_in(writer, sources, "writer")
             if part_in(reader, targets, "reader").depth <= source.depth:
                 raise InputError(f"{reader} comes before {writer}, so it reads nothing of it")
             if writer not in self.values:
                 raise unknown("writer with a value", writer, self.values)
-            by_reader.setdefault(reader, []).append(writer)
+            target = targets[reader]
+            by_hook.setdefault(target.hook, []).append((target, writer))
         found: list[Hook] = []
         for writer in dict.fromkeys(writer for writer, _ in self.pairs):
             source = sources[writer]
             found.append((source.hook, _remember(writer, source, current)))
-        for reader, read in by_reader.items():
-            target = targets[reader]
-            found.append((target.hook, self._edit(target, read, current)))
+        for hook, read in by_hook.items():
+            found.append((hook, self._edit(read, current)))
         return found
 
     def _edit(
-        self, target: Part, read: Sequence[str], current: Mapping[str, Tensor]
+        self, read: Sequence[tuple[Part, str]], current: Mapping[str, Tensor]
     ) -> Callable[..., Tensor]:
+        """Of one hook, where all heads of a layer read, or one part alone."""
+        names = list(dict.fromkeys(writer for _, writer in read))
+
         def edit(t: Tensor, hook: object) -> Tensor:
-            change = torch.zeros_like(target.of(t))
-            for writer in read:
-                change = change + _fitting(self.values[writer], change) - current[writer]
-            if target.head is None:
-                return t + change
-            edited = t.clone()
-            edited[:, :, target.head] += change
-            return edited
+            by_head = t if read[0][0].head is not None else t[:, :, None]
+            one = by_head[:, :, 0]
+            moved = []
+            for writer in names:
+                moved.append(_fitting(self.values[writer], one) - current[writer])
+            changes = torch.stack(moved, 2)
+            # Which head reads the change of which writer.
+            reads = changes.new_zeros(by_head.shape[2], len(names))
+            for target, writer in read:
+                reads[target.head or 0, names.index(writer)] = 1
+            edited = by_head + reads @ changes
+            return edited if by_head is t else edited[:, :, 0]
 
         return edit
 

@@ -39,9 +39,10 @@ class HookedModel(HookedRootModule):
     encoding: Encoding | None = None
     no_sum: str | None = None
     widest: Callable[[int], int]
-    # Not every model has these: a lens asks for the read-out, and sweeps for the way to read a
-    # context once (`cfg.query_is_unseen`).
+    # Not every model has these: a lens asks for the read-out, runs that differ late for the way to
+    # begin at a block, and sweeps for the way to read a context once (`cfg.query_is_unseen`).
     unembed: Any
+    resume: Any
     remember: Any
     after: Any
     streams_after: Any

@@ -25,6 +25,11 @@ class Part(NamedTuple):
     head: int | None
     depth: int
 
+    @property
+    def block(self) -> int:
+        """The block whose hook it is."""
+        return int(self.hook.split(".")[1])
+
     def of(self, activation: Float[Tensor, "batch token *part"]) -> Float[Tensor, "batch token _"]:
         """Its own activation out of all at the hook."""
         if self.head is None:

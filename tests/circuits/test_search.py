@@ -12,7 +12,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.circuits import attribute_edges, circuit, patch_activations, patch_paths
 from icl_interp.circuits import search as search_module
 from icl_interp.circuits.nodes import Ablated
-from icl_interp.circuits.search import edges_between, pruned
+from icl_interp.circuits.search import edges_between, fewest, pruned
 from icl_interp.errors import InputError
 from icl_interp.figures import circuit_graph, edge_matrix, render
 from icl_interp.interventions.base import intervene
@@ -158,11 +158,47 @@ def test_gradients_expect_of_edges_what_differences_show(double_in_parts):
 
 def test_pruning_leaves_nothing_that_can_leave():
     random = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(50):
         sizes = random.random(8)
-        left = pruned(range(8), range(8), lambda kept, s=sizes: s[list(kept)].sum() >= 1.5)
-        assert sizes[left].sum() >= 1.5
-        assert all(sizes[left].sum() - sizes[one] < 1.5 for one in left)
+
+        def enough(kept, sizes=sizes):
+            return sizes[list(kept)].sum() >= 1.5
+
+        found = pruned(range(8), random.permutation(8).tolist(), enough)
+        assert enough(found.left)
+        assert not any(enough(set(found.left) - {one}) for one in found.left)
+        assert found.n_untried == 0
+        first = fewest(range(8), enough)
+        assert enough(first)
+        assert not enough(first[:-1])
+
+
+def test_many_leave_in_few_runs():
+    needed = {3, 500, 998, 999}
+    asked = []
+
+    def enough(kept):
+        asked.append(len(kept))
+        return needed <= set(kept)
+
+    found = pruned(range(1000), range(1000), enough)
+    assert set(found.left) == needed
+    assert len(asked) < 80  # one by one it takes a thousand
+    # Where runs are short what was not tried is counted.
+    asked.clear()
+    short = pruned(range(1000), range(1000), enough, n_runs=12)
+    assert len(asked) == 12
+    assert needed <= set(short.left)
+    assert 0 < short.n_untried <= len(short.left) < 1000
+
+
+def test_edges_that_the_search_did_not_come_to_are_counted():
+    found = circuit(AFFINE, n_functions=16, n_random=1, n_runs=3)
+    assert 0 < found.n_untried <= len(found.edges)
+    more = circuit(AFFINE, n_functions=16, n_random=1)
+    assert more.n_untried == 0
+    assert set(more.edges) < set(found.edges)
+    assert more.parts == found.parts
 
 
 def test_edges_of_a_circuit_are_those_between_its_parts():
@@ -218,6 +254,7 @@ def test_edges_of_a_stream_that_is_no_sum_are_refused(call, name):
         (lambda: circuit(AFFINE, 0.0), "tolerance must be a number above 0"),
         (lambda: circuit("affine"), "needs a checkpoint with a task, but got a str"),
         (lambda: circuit(AFFINE, n_functions=2), "n_functions must be a whole number from 8"),
+        (lambda: circuit(AFFINE, n_runs=0), "n_runs must be a whole number from 1"),
         (lambda: attribute_edges(AFFINE, PAIRS, method="second"), "unknown method 'second'"),
         (lambda: patch_paths(AFFINE, PAIRS, []), "at least one path"),
         (lambda: patch_activations(AFFINE, PAIRS, "zz"), "unknown activation 'zz'"),
