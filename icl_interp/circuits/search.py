@@ -1,12 +1,14 @@
 """The search for a circuit: proposed by attribution, decided by exact ablation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, compress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.circuits.attribution import gradients
@@ -50,8 +52,8 @@ def circuit(
 
     Assumes that a part which gives its mean over prompts is one that does nothing for them.
 
-    Two heads that cancel each other are kept unless they happen to be tried together, though both
-    together do nothing (`icl-interp selfcheck --tools`).
+    Two parts that cancel each other leave together where gradients show it. Three that do so only
+    together are kept, though they do nothing.
 
     Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*,
     for faithfulness, completeness and minimality; Conmy et al. (2023), *Towards automated circuit
@@ -122,13 +124,32 @@ def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
         return enough
 
     # One search takes parts away, one begins with the fewest that will do in the opposite order;
-    # both end with a set that no part can leave.
-    rises = expected_rises(search)
+    # both end with a set that no part can leave, nor two that seem to cancel each other.
+    expected = expected_moves(search)
+    rises = expected.rises()
     order = sorted(rises, key=rises.__getitem__)
-    shrunk = pruned(order, order, fits).left
-    grown = pruned(fewest(order[::-1], fits), order, fits).left
+    shrunk = _without_pairs(order, order, expected, fits)
+    grown = _without_pairs(fewest(order[::-1], fits), order, expected, fits)
     best = min(shrunk, grown, key=len)
     return tuple(part for part in every if part in best)
+
+
+def _without_pairs(
+    kept: Sequence[str],
+    order: Sequence[str],
+    expected: "Expected",
+    fits: Callable[[Sequence[str]], bool],
+) -> list[str]:
+    """What is left where parts leave alone, and two at a time if they seem to cancel each other."""
+    left = pruned(kept, order, fits).left
+    waiting = expected.cancelling(left)
+    while waiting:
+        pair = waiting.pop(0)
+        fewer = [part for part in left if part not in pair]
+        if fits(fewer):
+            left = pruned(fewer, order, fits).left
+            waiting = expected.cancelling(left)
+    return left
 
 
 def fewest(order: Sequence[Item], fits: Callable[[Sequence[Item]], bool]) -> list[Item]:
@@ -208,8 +229,51 @@ def pruned(
     return Pruned(left, len(left) - len(needed))
 
 
-def expected_rises(search: Ablated) -> dict[str, float]:
-    """By how much gradients expect the squared error to rise without each part."""
+@dataclass(frozen=True)
+class Expected:
+    """How far each prediction moves without a part or an edge, as gradients expect.
+
+    Attributes:
+        gap: predictions less the truth, of the intact model.
+        moves: by part or edge.
+    """
+
+    gap: Float[Tensor, " batch"]
+    moves: dict[Any, Float[Tensor, " batch"]]
+
+    def rises(self) -> dict[Any, float]:
+        """By how much the squared error rises without each."""
+        return {name: self._rise(moved) for name, moved in self.moves.items()}
+
+    def _rise(self, moved: Tensor) -> float:
+        further = self.gap + moved
+        return float((further.square() - self.gap.square()).mean())
+
+    def cancelling(self, kept: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Pairs of which each does harm to leave, and both less than either: most likely first.
+
+        Of each part only the best partner is named.
+
+        >>> gap, moved = torch.zeros(2), torch.tensor([1.0, -1.0])
+        >>> Expected(gap, {"a": moved, "b": -moved, "c": moved / 2}).cancelling(["a", "b", "c"])
+        [('a', 'b')]
+        """
+        alone = {name: self._rise(self.moves[name]) for name in kept}
+        best: dict[tuple[Any, Any], float] = {}
+        for one in kept:
+            rises = {}
+            for other in kept:
+                if other != one:
+                    rises[other] = self._rise(self.moves[one] + self.moves[other])
+            partner = min(rises, key=rises.__getitem__, default=None)
+            if partner is not None and rises[partner] < min(alone[one], alone[partner]):
+                pair = (one, partner) if kept.index(one) < kept.index(partner) else (partner, one)
+                best[pair] = rises[partner]
+        return sorted(best, key=best.__getitem__)
+
+
+def expected_moves(search: Ablated) -> Expected:
+    """What gradients expect without each part."""
     # Where each part writes: a hook, and which head there.
     model = search.model
     names: dict[str, tuple[str, int | None]] = {}
@@ -237,20 +301,19 @@ def expected_rises(search: Ablated) -> dict[str, float]:
             product = cache[f"{hook}_grad"] * (means[hook] - cache[hook])
             own = product if head is None else product[:, :, head]
             moves[part].append(own.sum((1, 2)))
-    gap = torch.cat(gaps)
-    return {part: _rise(gap, torch.cat(moved)) for part, moved in moves.items()}
+    return _joined(gaps, moves)
 
 
-def _rise(gap: Tensor, moved: Tensor) -> float:
-    """Of the mean square of a gap, where each prediction moves."""
-    further = gap + moved.double().cpu()
-    return float((further.square() - gap.square()).mean())
+def _joined(gaps: Sequence[Tensor], moves: Mapping[Any, Sequence[Tensor]]) -> Expected:
+    """Of all prompts, which were run some at a time."""
+    whole_moves = {name: torch.cat(list(parts)).double().cpu() for name, parts in moves.items()}
+    return Expected(torch.cat(list(gaps)), whole_moves)
 
 
 def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float, n_runs: int) -> Pruned:
     """Edges that stay between parts that stay, the read-in and the read-out."""
     inside = edges_between(search.model, kept)
-    rises = expected_rises_of_edges(search, inside)
+    rises = expected_moves_of_edges(search, inside).rises()
     order = sorted(rises, key=rises.__getitem__)
     others = set(search.parts) - set(kept)
     limit = float(search.without(()).mean()) + tolerance
@@ -262,8 +325,8 @@ def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float, n_runs: int
     return pruned(inside, order, fits, n_runs)
 
 
-def expected_rises_of_edges(search: Ablated, inside: Sequence[Edge]) -> dict[Edge, float]:
-    """By how much gradients expect the squared error to rise without each edge.
+def expected_moves_of_edges(search: Ablated, inside: Sequence[Edge]) -> Expected:
+    """What gradients expect without each edge.
 
     The means of all writers are kept in `search.means`.
     """
@@ -288,8 +351,7 @@ def expected_rises_of_edges(search: Ablated, inside: Sequence[Edge]) -> dict[Edg
             change = search.means[writer] - values[writer]
             product = change * target.of(slopes[target.hook])
             moves[writer, reader].append(product.sum((1, 2)))
-    gap = torch.cat(gaps)
-    return {pair: _rise(gap, torch.cat(moved)) for pair, moved in moves.items()}
+    return _joined(gaps, moves)
 
 
 def _judged(

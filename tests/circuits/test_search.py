@@ -19,6 +19,7 @@ from icl_interp.interventions.base import intervene
 from icl_interp.interventions.edges import PutEdges, written
 from icl_interp.interventions.patching import patch
 from icl_interp.interventions.put import PutActivations
+from icl_interp.testing.planted import planted
 
 pytestmark = pytest.mark.slow  # each test analyses or runs models anew: half a minute in all
 AFFINE = icl_interp.load("affine")
@@ -135,7 +136,7 @@ def test_gradients_expect_of_parts_what_differences_show(double_in_parts):
             edits[part] = PutActivations({hook: value})
         return edits
 
-    found = search_module.expected_rises(search)
+    found = search_module.expected_moves(search).rises()
     wanted = expected_by_differences(search, edit_by)
     check_rises(found, wanted)
     must_fail(check_rises, {name: -rise for name, rise in found.items()}, wanted)
@@ -150,7 +151,7 @@ def test_gradients_expect_of_edges_what_differences_show(double_in_parts):
         moved = {name: v + share * (v.mean(0, keepdim=True) - v) for name, v in own.items()}
         return {edge: PutEdges((edge,), moved) for edge in edges}
 
-    found = search_module.expected_rises_of_edges(search, edges)
+    found = search_module.expected_moves_of_edges(search, edges).rises()
     wanted = expected_by_differences(search, edit_by)
     check_rises(found, wanted)
     must_fail(check_rises, {name: -rise for name, rise in found.items()}, wanted)
@@ -171,6 +172,36 @@ def test_pruning_leaves_nothing_that_can_leave():
         first = fewest(range(8), enough)
         assert enough(first)
         assert not enough(first[:-1])
+
+
+def test_what_was_needed_is_tried_again_once_something_left():
+    """Items that cancel: one may leave only after another one."""
+    random = np.random.default_rng(1)
+    for _ in range(50):
+        sizes = random.normal(size=8)
+
+        def enough(kept, sizes=sizes):
+            return abs(sizes.sum() - sizes[list(kept)].sum()) <= 0.5
+
+        found = pruned(range(8), range(8), enough)
+        assert enough(found.left)
+        assert not any(enough(set(found.left) - {one}) for one in found.left)
+
+
+def test_two_parts_that_cancel_leave_together(monkeypatch):
+    """Of a model that is set by hand, with two heads in each layer whose terms cancel."""
+    one = planted("places", 2)
+    assert one.decoy == "cancelling pair"
+
+    def exact(found):
+        assert set(found.parts) == one.truth.parts
+        assert set(found.edges) == one.truth.edges
+
+    some = {"tolerance": 0.02, "n_functions": 64, "n_random": 1}
+    exact(circuit(one.checkpoint, **some))
+    # One by one they stay.
+    monkeypatch.setattr(search_module.Expected, "cancelling", lambda self, kept: [])
+    must_fail(exact, circuit(one.checkpoint, **some))
 
 
 def test_many_leave_in_few_runs():

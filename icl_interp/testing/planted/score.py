@@ -51,7 +51,8 @@ N_FUNCTIONS = 64  # pairs of prompts of a contrast
 N_CAUSAL = 64  # prompts of edits along directions
 N_DIRECTIONS = 19  # random ones beside an edit: the least p-value is 0.05
 N_CIRCUIT = 128  # prompts of the search for a circuit, and as many that judge it
-N_MANY = 256  # prompts that intervals are compared with
+N_MANY = 2048  # prompts that intervals are compared with
+N_SIZE = 8192  # prompts that tell how much an answer varies
 N_RANDOM = 20  # sets beside a circuit
 HAS_ROLE = 0.25  # a quarter of the way from chance to all attention
 LEAST = 0.01  # of a share: what leaks past a score of -30 is far below
@@ -240,14 +241,16 @@ def _probes(one: Planted) -> Scores:
 
     What probes read is the answer with noise, so that the R2 of a perfect reader is known.
     """
-    # One probe a depth, and both edits along what it reads.
-    size = float(one.truth.answer(_many(one)).std())
+    # How much the answer varies tells how much noise there is to be.
+    wide = one.checkpoint.task.sample(N_SIZE, generator(one.seed, "planted/size"))
+    size = float(one.truth.answer(wide).std())
 
     def target(prompts: Prompts) -> Tensor:
-        draw = generator(one.seed, "planted/noise")
+        draw = generator(one.seed, f"planted/noise/{one.family}")
         noise = torch.randn(len(prompts), generator=draw, dtype=torch.float64)
         return one.truth.answer(prompts) + NOISE * size * noise
 
+    # One probe a depth, and both edits along what it reads.
     found = fit(one.checkpoint, target, seed=one.seed)
     fresh = one.checkpoint.task.sample(N_CAUSAL, generator(one.seed, "planted/causal"))
     named: dict[str, set[str]] = {"learned probes": set(), "steer": set(), "project out": set()}
