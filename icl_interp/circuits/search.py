@@ -1,25 +1,21 @@
 """The search for a circuit: proposed by attribution, decided by exact ablation."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import combinations, compress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from icl_interp.circuits.attribution import gradients
+from icl_interp.circuits.expected import Expected, expected_moves, expected_moves_of_edges
 from icl_interp.circuits.nodes import Ablated, Circuit, Edge
+from icl_interp.circuits.pruning import Pruned, fewest, pruned
 from icl_interp.circuits.shares import interval_columns
 from icl_interp.errors import InputError, real, whole
-from icl_interp.interventions.base import mean_activations
-from icl_interp.interventions.edges import edges_of, readers, writers, written
+from icl_interp.interventions.edges import edges_of
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.parts import READ_IN, READ_OUT
-from icl_interp.models.transformer import chunks, model_in
+from icl_interp.models.transformer import model_in
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_table
@@ -137,7 +133,7 @@ def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
 def _without_pairs(
     kept: Sequence[str],
     order: Sequence[str],
-    expected: "Expected",
+    expected: Expected,
     fits: Callable[[Sequence[str]], bool],
 ) -> list[str]:
     """What is left where parts leave alone, and two at a time if they seem to cancel each other."""
@@ -150,164 +146,6 @@ def _without_pairs(
             left = pruned(fewer, order, fits).left
             waiting = expected.cancelling(left)
     return left
-
-
-def fewest(order: Sequence[Item], fits: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """A first stretch of some items that will do, and would not with one item less.
-
-    All of them together are taken to do.
-
-    >>> fewest([4, 3, 2, 1], lambda kept: sum(kept) >= 6)
-    [4, 3]
-    """
-    too_few = -1
-    enough = len(order)
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if fits(order[:middle]):
-            enough = middle
-        else:
-            too_few = middle
-    return list(order[:enough])
-
-
-class Pruned(NamedTuple):
-    """What is left.
-
-    Attributes:
-        left: what no run could leave out, or tried to.
-        n_untried: how many of these no run tried to leave out alone, for want of runs.
-    """
-
-    left: list[Any]
-    n_untried: int
-
-
-def pruned(
-    kept: Sequence[Item],
-    order: Sequence[Item],
-    fits: Callable[[Sequence[Item]], bool],
-    n_runs: int | None = None,
-) -> Pruned:
-    """What is left where some leave, until none can leave any more.
-
-    Where one may leave, twice as many are tried next; where several may not, half as many.
-
-    Args:
-        kept: what there is.
-        order: in which they are tried.
-        fits: whether a set will do.
-        n_runs: how often `fits` may be asked; None for as often as it takes.
-
-    >>> pruned([1, 2, 3, 4], [1, 2, 3, 4], lambda kept: sum(kept) >= 6).left
-    [3, 4]
-    """
-    left = list(kept)
-    needed: set[Item] = set()  # of what is left: those that cannot leave it alone
-    asked = 0
-    waiting: list[Item] = []
-    size = 1
-    while len(needed) < len(left) and asked != n_runs:
-        if not waiting:
-            # All that were not tried alone since something left.
-            there = set(left) - needed
-            waiting = [item for item in order if item in there]
-        some = set(waiting[:size])
-        fewer = [item for item in left if item not in some]
-        asked += 1
-        if fits(fewer):
-            left = fewer
-            waiting = waiting[size:]
-            needed.clear()
-            size *= 2
-        elif len(some) > 1:
-            size = len(some) // 2
-        else:
-            needed |= some
-            waiting = waiting[1:]
-            size = 1
-    return Pruned(left, len(left) - len(needed))
-
-
-@dataclass(frozen=True)
-class Expected:
-    """How far each prediction moves without a part or an edge, as gradients expect.
-
-    Attributes:
-        gap: predictions less the truth, of the intact model.
-        moves: by part or edge.
-    """
-
-    gap: Float[Tensor, " batch"]
-    moves: dict[Any, Float[Tensor, " batch"]]
-
-    def rises(self) -> dict[Any, float]:
-        """By how much the squared error rises without each."""
-        return {name: self._rise(moved) for name, moved in self.moves.items()}
-
-    def _rise(self, moved: Tensor) -> float:
-        further = self.gap + moved
-        return float((further.square() - self.gap.square()).mean())
-
-    def cancelling(self, kept: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Pairs of which each does harm to leave, and both less than either: most likely first.
-
-        Of each part only the best partner is named.
-
-        >>> gap, moved = torch.zeros(2), torch.tensor([1.0, -1.0])
-        >>> Expected(gap, {"a": moved, "b": -moved, "c": moved / 2}).cancelling(["a", "b", "c"])
-        [('a', 'b')]
-        """
-        alone = {name: self._rise(self.moves[name]) for name in kept}
-        best: dict[tuple[Any, Any], float] = {}
-        for one in kept:
-            rises = {}
-            for other in kept:
-                if other != one:
-                    rises[other] = self._rise(self.moves[one] + self.moves[other])
-            partner = min(rises, key=rises.__getitem__, default=None)
-            if partner is not None and rises[partner] < min(alone[one], alone[partner]):
-                pair = (one, partner) if kept.index(one) < kept.index(partner) else (partner, one)
-                best[pair] = rises[partner]
-        return sorted(best, key=best.__getitem__)
-
-
-def expected_moves(search: Ablated) -> Expected:
-    """What gradients expect without each part."""
-    # Where each part writes: a hook, and which head there.
-    model = search.model
-    names: dict[str, tuple[str, int | None]] = {}
-    for part in search.parts:
-        kind, place = part.split()
-        if kind == "head":
-            layer, head = place.split(".")
-            names[part] = (f"blocks.{layer}.attn.hook_z", int(head))
-        else:
-            names[part] = (f"blocks.{place}.hook_mlp_out", None)
-    hooks = list(dict.fromkeys(hook for hook, _ in names.values()))
-    means = mean_activations(model, search.tokens, hooks)
-    # How far each prediction moves if a part gives its mean, some prompts at a time.
-    moves: dict[str, list[Tensor]] = {part: [] for part in names}
-    gaps = []
-    for rows in chunks(model, len(search.tokens), search.tokens.shape[1]):
-        out, cache = model.run_with_cache(
-            search.tokens[rows],
-            names_filter=hooks,
-            incl_bwd=True,
-            number=lambda out: out[:, -1, 0].sum(),
-        )
-        gaps.append(out[:, -1, 0].double().cpu() - search.truth[rows])
-        for part, (hook, head) in names.items():
-            product = cache[f"{hook}_grad"] * (means[hook] - cache[hook])
-            own = product if head is None else product[:, :, head]
-            moves[part].append(own.sum((1, 2)))
-    return _joined(gaps, moves)
-
-
-def _joined(gaps: Sequence[Tensor], moves: Mapping[Any, Sequence[Tensor]]) -> Expected:
-    """Of all prompts, which were run some at a time."""
-    whole_moves = {name: torch.cat(list(parts)).double().cpu() for name, parts in moves.items()}
-    return Expected(torch.cat(list(gaps)), whole_moves)
 
 
 def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float, n_runs: int) -> Pruned:
@@ -323,35 +161,6 @@ def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float, n_runs: int
         return float(search.without(others, gone).mean()) <= limit
 
     return pruned(inside, order, fits, n_runs)
-
-
-def expected_moves_of_edges(search: Ablated, inside: Sequence[Edge]) -> Expected:
-    """What gradients expect without each edge.
-
-    The means of all writers are kept in `search.means`.
-    """
-    model = search.model
-    sources = writers(model)
-    hooks = list(dict.fromkeys(part.hook for part in sources.values()))
-    means = mean_activations(model, search.tokens, hooks)
-    for name, part in sources.items():
-        search.means[name] = part.of(means[part.hook][None])
-    # Gradients of the intact model, some prompts at a time.
-    targets = readers(model)
-    moves: dict[Edge, list[Tensor]] = {pair: [] for pair in inside}
-    gaps = []
-    for rows in chunks(model, len(search.tokens), search.tokens.shape[1]):
-        tokens = search.tokens[rows]
-        values = written(model, tokens)
-        slopes = gradients(model, tokens)
-        with torch.no_grad():
-            gaps.append(model(tokens)[:, -1, 0].double().cpu() - search.truth[rows])
-        for writer, reader in inside:
-            target = targets[reader]
-            change = search.means[writer] - values[writer]
-            product = change * target.of(slopes[target.hook])
-            moves[writer, reader].append(product.sum((1, 2)))
-    return _joined(gaps, moves)
 
 
 def _judged(

@@ -12,13 +12,10 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.circuits import attribute_edges, circuit, patch_activations, patch_paths
 from icl_interp.circuits import search as search_module
 from icl_interp.circuits.nodes import Ablated
-from icl_interp.circuits.search import edges_between, fewest, pruned
+from icl_interp.circuits.search import edges_between
 from icl_interp.errors import InputError
 from icl_interp.figures import circuit_graph, edge_matrix, render
-from icl_interp.interventions.base import intervene
-from icl_interp.interventions.edges import PutEdges, written
 from icl_interp.interventions.patching import patch
-from icl_interp.interventions.put import PutActivations
 from icl_interp.testing.planted import planted
 
 pytestmark = pytest.mark.slow  # each test analyses or runs models anew: half a minute in all
@@ -78,116 +75,6 @@ def test_errors_are_those_of_plain_runs_with_means_put_in():
     must_fail(torch.testing.assert_close, one.without(["head 0.2", "MLP 1"]), want)
 
 
-STEP = 1e-5  # of the way to the mean
-
-
-def expected_by_differences(search, edit_by):
-    """The rise of the squared error to first order in each edit, by central differences.
-
-    Args:
-        search: the model and its prompts, all in one run.
-        edit_by: makes the interventions that go a share of the way to the means, by name.
-    """
-
-    def said(edit):
-        with torch.no_grad(), intervene(search.model, edit):
-            return search.model(search.tokens)[:, -1, 0]
-
-    with torch.no_grad():
-        gap = search.model(search.tokens)[:, -1, 0] - search.truth
-    rises = {}
-    for name in edit_by(0.0):
-        moved = (said(edit_by(STEP)[name]) - said(edit_by(-STEP)[name])) / (2 * STEP)
-        rises[name] = float(((gap + moved).square() - gap.square()).mean())
-    return rises
-
-
-def check_rises(found, wanted):
-    assert found == pytest.approx(wanted, rel=1e-5, abs=1e-9)
-
-
-@pytest.fixture
-def double_in_parts(monkeypatch):
-    """A model in float64 whose prompts are run five at a time."""
-
-    def chunks(model, n, n_tokens):
-        return [slice(start, start + 5) for start in range(0, n, 5)]
-
-    monkeypatch.setattr(search_module, "chunks", chunks)
-    model = make("pre").double()
-    of_model = Checkpoint(**{**vars(AFFINE), "model": model, "task": TASK})
-    return Ablated.measure(of_model, PROMPTS)
-
-
-def test_gradients_expect_of_parts_what_differences_show(double_in_parts):
-    search = double_in_parts
-    _, cache = search.model.run_with_cache(search.tokens)
-
-    def edit_by(share):
-        edits = {}
-        for part in search.parts:
-            kind, place = part.split()
-            layer, _, head = place.partition(".")
-            hook = f"blocks.{layer}.attn.hook_z" if head else f"blocks.{layer}.hook_mlp_out"
-            # The other heads of the layer keep what they have: they do not read this one.
-            value = cache[hook].clone()
-            own = value[:, :, int(head)] if head else value
-            own += share * (own.mean(0) - own)
-            edits[part] = PutActivations({hook: value})
-        return edits
-
-    found = search_module.expected_moves(search).rises()
-    wanted = expected_by_differences(search, edit_by)
-    check_rises(found, wanted)
-    must_fail(check_rises, {name: -rise for name, rise in found.items()}, wanted)
-
-
-def test_gradients_expect_of_edges_what_differences_show(double_in_parts):
-    search = double_in_parts
-    edges = edges_between(search.model, search.parts)
-    own = written(search.model, search.tokens)
-
-    def edit_by(share):
-        moved = {name: v + share * (v.mean(0, keepdim=True) - v) for name, v in own.items()}
-        return {edge: PutEdges((edge,), moved) for edge in edges}
-
-    found = search_module.expected_moves_of_edges(search, edges).rises()
-    wanted = expected_by_differences(search, edit_by)
-    check_rises(found, wanted)
-    must_fail(check_rises, {name: -rise for name, rise in found.items()}, wanted)
-
-
-def test_pruning_leaves_nothing_that_can_leave():
-    random = np.random.default_rng(0)
-    for _ in range(50):
-        sizes = random.random(8)
-
-        def enough(kept, sizes=sizes):
-            return sizes[list(kept)].sum() >= 1.5
-
-        found = pruned(range(8), random.permutation(8).tolist(), enough)
-        assert enough(found.left)
-        assert not any(enough(set(found.left) - {one}) for one in found.left)
-        assert found.n_untried == 0
-        first = fewest(range(8), enough)
-        assert enough(first)
-        assert not enough(first[:-1])
-
-
-def test_what_was_needed_is_tried_again_once_something_left():
-    """Items that cancel: one may leave only after another one."""
-    random = np.random.default_rng(1)
-    for _ in range(50):
-        sizes = random.normal(size=8)
-
-        def enough(kept, sizes=sizes):
-            return abs(sizes.sum() - sizes[list(kept)].sum()) <= 0.5
-
-        found = pruned(range(8), range(8), enough)
-        assert enough(found.left)
-        assert not any(enough(set(found.left) - {one}) for one in found.left)
-
-
 def test_two_parts_that_cancel_leave_together(monkeypatch):
     """Of a model that is set by hand, with two heads in each layer whose terms cancel."""
     one = planted("places", 2)
@@ -202,25 +89,6 @@ def test_two_parts_that_cancel_leave_together(monkeypatch):
     # One by one they stay.
     monkeypatch.setattr(search_module.Expected, "cancelling", lambda self, kept: [])
     must_fail(exact, circuit(one.checkpoint, **some))
-
-
-def test_many_leave_in_few_runs():
-    needed = {3, 500, 998, 999}
-    asked = []
-
-    def enough(kept):
-        asked.append(len(kept))
-        return needed <= set(kept)
-
-    found = pruned(range(1000), range(1000), enough)
-    assert set(found.left) == needed
-    assert len(asked) < 80  # one by one it takes a thousand
-    # Where runs are short what was not tried is counted.
-    asked.clear()
-    short = pruned(range(1000), range(1000), enough, n_runs=12)
-    assert len(asked) == 12
-    assert needed <= set(short.left)
-    assert 0 < short.n_untried <= len(short.left) < 1000
 
 
 def test_edges_that_the_search_did_not_come_to_are_counted():
