@@ -106,6 +106,23 @@ def test_the_tool_counts_what_a_report_does(tool, monkeypatch):
     must_fail(check_tool, tool.ends)
 
 
+@pytest.mark.slow
+def test_the_laws_of_the_tool_are_units_of_real_errors(tool, monkeypatch):
+    """A row of positive numbers for the model and the other, as many as there are units."""
+    monkeypatch.setattr(tool, "SEEDS", 2)
+
+    def check(laws):
+        assert len(laws) == 3
+        for law in laws:
+            assert law.own.shape == law.other.shape == (2 * tool.N_UNITS,)
+            assert (law.own > 0).all()
+            assert (law.other > 0).all()
+
+    laws = tool.laws()
+    check(laws)
+    must_fail(check, [*laws[:2], laws[2]._replace(own=laws[2].own[:, None])])
+
+
 def check_wrong(unseen: int, monkeypatch) -> None:
     """The share of samples of a skewed law whose far end at 1e-3 misses the known mean."""
     monkeypatch.setattr(resampling, "UNSEEN", unseen)

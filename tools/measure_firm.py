@@ -61,7 +61,7 @@ def laws() -> list[Law]:
     depth = drawn(
         "autoregression_linear_2",
         descent,
-        lambda r: [r.sel(who=who).values for who in ("the model", STEPS)],
+        lambda r: [r.sel(who=who).mean("point").values for who in ("the model", STEPS)],
     )
     degrees = drawn(
         "degrees_135",

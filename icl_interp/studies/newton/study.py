@@ -6,6 +6,8 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.newton.claims.iterations import CLAIMS
 from icl_interp.studies.newton.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.newton.dials import DIALS
+from icl_interp.studies.newton.experiments.all import EXPERIMENTS
+from icl_interp.studies.newton.figures.all import DRAWINGS
 from icl_interp.studies.newton.figures.nearest_iterates import FIGURE
 
 STUDY = Study(
@@ -14,6 +16,8 @@ STUDY = Study(
     "in-context learning: a study with linear models",
     claims=CLAIMS,
     figures={"newton_iterates": FIGURE},
+    experiments=EXPERIMENTS,
+    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("softmax_fixed_20",),

@@ -112,8 +112,12 @@ def moves(apart: Float[np.ndarray, "*batch layer exponent"]) -> np.ndarray:
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """What both criteria ask for."""
+    return numbers(results[measured.iterates])
+
+
+def numbers(result: DataArray) -> dict[str, Found]:
     """How many layers count, how near they are to Newton's iterates, and how the best ones grow."""
-    result = results[measured.iterates]
     layers = middle(result)
     found: dict[str, Found] = {LAYERS: len(layers)}
     # Too few have no trend; how near they are is then told of all.
