@@ -132,6 +132,27 @@ def test_what_is_near_no_iterate_of_newton_is_none():
     must_fail(check, 0.5, "supported")
 
 
+def test_the_largest_iterate_that_is_asked_tells_no_number():
+    """A layer that is nearest to it may do more, so it says nothing of growth."""
+    more = {"errors": (0.8, 0.5, 0.3, 0.1, 0.05)}
+    beyond = EXPONENTS[-1] + 0.5
+    growing = (0.0, 3.0, 6.0, beyond, beyond)
+    steps = (0.0, 1.0, 2.0, 3.0, 4.0)
+
+    def check(newton, first, second):
+        assert verdict(LINEAR_CLAIM, newton, steps, **more)[0] == first
+        assert verdict(THREE_CLAIM, newton, steps, **more)[0] == second
+
+    check(growing, "supported", "supported")
+    # Too few are left.
+    check((0.0, 3.0, beyond, beyond, beyond), "inconclusive", "inconclusive")
+    # One step of the grid below the largest, k counts again.
+    near = EXPONENTS[-1] - 1
+    must_fail(check, (0.0, 3.0, 6.0, near, near), "supported", "supported")
+    # Whoever is far from all iterates is so wherever the nearest one lies.
+    assert verdict(LINEAR_CLAIM, growing, steps, near=0.5, **more)[0] == "contradicted"
+
+
 def test_layers_count_from_the_first_that_says_something_to_the_first_that_is_settled():
     def check(errors, expected):
         assert iterations.middle(stored(LINE, LINE, errors)) == expected

@@ -1,5 +1,6 @@
 """The claims of `newton`: layers move on by as many of Newton's iterations each, about three."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from icl_interp.analyses.criterion import (
 from icl_interp.analyses.facts import Facts, needs_linear_functions
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import bootstrap, simultaneous, slope
+from icl_interp.resampling import Interval, bootstrap, simultaneous, slope
 from icl_interp.studies.newton.measurements import iterates as measured
 
 # Layers count from the first whose read-out explains `EXPLAINED` of f(x) to the first whose error
@@ -46,6 +47,7 @@ GROWTH = "growth"
 RATE = "iterations a layer"
 SLOWEST = "fewest iterations of a layer"
 FASTEST = "most iterations of a layer"
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def excluded(facts: Facts) -> str | None:
@@ -126,10 +128,29 @@ def numbers(result: DataArray) -> dict[str, Found]:
     newton = distances(result, measured.NEWTON, asked)
     found[CLOSE] = bootstrap(lambda mean: mean.min(-1).max(-1), newton)
     if enough:
-        descent = distances(result, measured.DESCENT, asked)
-        places = np.array(asked, dtype=float)
-        found[LINE] = bootstrap(lambda mean: shape(measured.best(mean))[0], newton)
+        found |= _growth(result, layers)
+    return found
+
+
+def inside(result: DataArray, family: str, layers: list[int]) -> list[int]:
+    """Those layers whose nearest iterate is not the largest that is asked, so that k is known."""
+    mean = distances(result, family, layers).mean(0)
+    known = measured.best(mean) < measured.EXPONENTS[-1] - measured.STEP
+    return [layer for layer, one in zip(layers, known, strict=True) if one]
+
+
+def _growth(result: DataArray, layers: list[int]) -> dict[str, Found]:
+    """How k grows over the layers where it is known; not known where these are too few."""
+    found: dict[str, Found] = dict.fromkeys((LINE, GROWTH, RATE, SLOWEST, FASTEST), UNKNOWN)
+    told = inside(result, measured.DESCENT, layers)
+    if len(told) >= FEWEST:
+        descent = distances(result, measured.DESCENT, told)
         found[GROWTH] = bootstrap(lambda mean: shape(measured.best(mean))[1], descent)
+    told = inside(result, measured.NEWTON, layers)
+    if len(told) >= FEWEST:
+        newton = distances(result, measured.NEWTON, told)
+        places = np.array(told, dtype=float)
+        found[LINE] = bootstrap(lambda mean: shape(measured.best(mean))[0], newton)
         found[RATE] = bootstrap(lambda mean: slope(places, measured.best(mean)), newton)
         found[SLOWEST] = bootstrap(lambda mean: moves(mean).min(-1), newton)
         found[FASTEST] = bootstrap(lambda mean: moves(mean).max(-1), newton)
@@ -155,6 +176,12 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     result = results[measured.iterates]
     layers = middle(result)
     caveat = f"Only layers {layers[0]} to {layers[-1]} count." if layers else "No layer counts."
+    unknown = len(layers) - len(inside(result, measured.NEWTON, layers)) if layers else 0
+    if unknown:
+        caveat += (
+            f" Of {unknown} of them the nearest of Newton's iterates is the largest that is asked, "
+            "so how many they do is not known."
+        )
     scope = "these weights, and linear read-outs of f(x) fitted on other functions"
     return Remarks(scope, caveat, details=tuple(by_layer(result).to_dict("records")))
 
