@@ -146,6 +146,7 @@ def test_the_largest_iterate_that_is_asked_tells_no_number():
     check(growing, "supported", "supported")
     # Too few are left.
     check((0.0, 3.0, beyond, beyond, beyond), "inconclusive", "inconclusive")
+    check((0.0, 3.0, beyond, 6.0, 9.0), "inconclusive", "inconclusive")
     # One step of the grid below the largest, k counts again.
     near = EXPONENTS[-1] - 1
     must_fail(check, (0.0, 3.0, 6.0, near, near), "supported", "supported")

@@ -133,10 +133,17 @@ def numbers(result: DataArray) -> dict[str, Found]:
 
 
 def inside(result: DataArray, family: str, layers: list[int]) -> list[int]:
-    """Those layers whose nearest iterate is not the largest that is asked, so that k is known."""
+    """The layers before the first whose nearest iterate is the largest that is asked.
+
+    Of that one k is not known, and neither is by how much the next one differs from it.
+    """
     mean = distances(result, family, layers).mean(0)
-    known = measured.best(mean) < measured.EXPONENTS[-1] - measured.STEP
-    return [layer for layer, one in zip(layers, known, strict=True) if one]
+    told = []
+    for layer, k in zip(layers, measured.best(mean), strict=True):
+        if k >= measured.EXPONENTS[-1] - measured.STEP:
+            break
+        told.append(layer)
+    return told
 
 
 def _growth(result: DataArray, layers: list[int]) -> dict[str, Found]:
@@ -176,11 +183,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     result = results[measured.iterates]
     layers = middle(result)
     caveat = f"Only layers {layers[0]} to {layers[-1]} count." if layers else "No layer counts."
-    unknown = len(layers) - len(inside(result, measured.NEWTON, layers)) if layers else 0
-    if unknown:
+    known = inside(result, measured.NEWTON, layers) if layers else []
+    if len(known) < len(layers):
         caveat += (
-            f" Of {unknown} of them the nearest of Newton's iterates is the largest that is asked, "
-            "so how many they do is not known."
+            f" The nearest of Newton's iterates to layer {layers[len(known)]} is the largest that "
+            "is asked, so how k grows from there on is not known."
         )
     scope = "these weights, and linear read-outs of f(x) fitted on other functions"
     return Remarks(scope, caveat, details=tuple(by_layer(result).to_dict("records")))
