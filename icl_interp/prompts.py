@@ -122,3 +122,12 @@ def as_numbers(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"
             "coordinates"
         )
     return values[..., 0]
+
+
+def squared_sizes(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"]:
+    """Squares of numbers, and squared lengths of vectors: sums over the last axis.
+
+    >>> squared_sizes(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    tensor([25.,  4.])
+    """
+    return values.square().sum(-1)

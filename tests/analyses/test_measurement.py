@@ -12,7 +12,7 @@ from icl_interp.analyses.measurement import Measurement, Results
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import make_table
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates, far
 
 
 def table(value):
@@ -20,12 +20,14 @@ def table(value):
 
 
 def test_a_measurement_or_its_name_finds_the_result():
-    results = Results({far.certificate.name: table(1.0), "twin/far/certificate": table(2.0)})
-    assert results[far.certificate] is results["far/certificate"]
-    assert results.get(far.certificate) is results[far.certificate]
-    assert results.control[far.certificate]["r"].item() == 2.0
-    assert far.certificate in results
-    assert far.certificate not in Results(results.control.control)
+    results = Results(
+        {certificates.certificate.name: table(1.0), "twin/far/certificate": table(2.0)}
+    )
+    assert results[certificates.certificate] is results["far/certificate"]
+    assert results.get(certificates.certificate) is results[certificates.certificate]
+    assert results.control[certificates.certificate]["r"].item() == 2.0
+    assert certificates.certificate in results
+    assert certificates.certificate not in Results(results.control.control)
     assert results.get(far.ends) is None
     assert dict(results) == {name: results[name] for name in results}
 
@@ -58,10 +60,10 @@ def test_two_measurements_of_one_name_are_refused():
         with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
             registry.register(Claim("mine.double", evidence=evidence, **words, **where))
     registry.register(
-        Claim("mine.same", measurements=(far.certificate,), evidence=evidence, **words)
+        Claim("mine.same", measurements=(certificates.certificate,), evidence=evidence, **words)
     )
     lab = Lab(make("pre"), facts().task.with_points(5), Interleaved(), n_units=2, n_contexts=2)
-    lab.measure(far.certificate)
+    lab.measure(certificates.certificate)
     with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
         lab.measure(double)
     assert lab.measure(Measurement("far/other", double.function))["r"].item() == 0.0

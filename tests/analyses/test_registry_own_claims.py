@@ -25,7 +25,7 @@ from icl_interp.errors import InputError
 from icl_interp.figures import catalogue
 from icl_interp.probes.record import Activations
 from icl_interp.results import make_array, make_table
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates
 
 FAST = {"n_prompts": 256, "progress": False}
 BUNDLED = "limits.layernorm_saturation"
@@ -181,7 +181,7 @@ def test_claims_that_share_a_failing_measurement_share_its_error(own):
     outer = measured("own/outer", lambda lab: lab.measure(shared))
     names = [
         own("first", measurements=(shared,)).id,
-        own("second", measurements=(shared, far.certificate)).id,
+        own("second", measurements=(shared, certificates.certificate)).id,
         own("third", measurements=(outer,)).id,
     ]
     report = analyze(*names)

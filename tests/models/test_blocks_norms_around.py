@@ -12,7 +12,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.maps import read_in, written
 from icl_interp.probes.runner import probe
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates
 
 SCALED = {"no final norm": {"residual_scale": 0.4}, "post": {"residual_scale": 3.0}}
 
@@ -124,7 +124,7 @@ def test_maps_are_those_that_are_read_and_written():
 )
 def test_a_last_norm_bounds_the_output_as_the_certificate_says(name, change, bounded):
     lab = small_lab(name, **change)
-    assert far.has_certificate(lab) is bounded
+    assert certificates.has_certificate(lab) is bounded
     tokens = tokens_for(lab.model, PROMPTS)
     tokens[:, -1] *= 1e6
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_a_last_norm_bounds_the_output_as_the_certificate_says(name, change, bou
         return
 
     def within(factor):
-        c, r = far.certified(lab)
+        c, r = certificates.certified(lab)
         assert ((out - c).abs() <= factor * r).all()
 
     within(1.0)
@@ -144,11 +144,11 @@ def test_a_last_norm_bounds_the_output_as_the_certificate_says(name, change, bou
 def test_the_onset_is_that_of_a_norm_in_the_stream():
     """A query that ln1 has divided out already still grows in the stream, up to ln2."""
     lab = small_lab("norms around")
-    assert far.levels_off_after_norms(lab)
-    assert not far.has_plateaus(lab)
-    assert not far.has_plateaus(small_lab("no final norm"))
-    assert far._in_stream(lab.model) == ["blocks.0.ln2", "blocks.1.ln2"]
-    assert far._in_stream(make("post")) == list(make("post").norms)
+    assert certificates.levels_off_after_norms(lab)
+    assert not certificates.has_plateaus(lab)
+    assert not certificates.has_plateaus(small_lab("no final norm"))
+    assert certificates._in_stream(lab.model) == ["blocks.0.ln2", "blocks.1.ln2"]
+    assert certificates._in_stream(make("post")) == list(make("post").norms)
 
 
 @pytest.mark.parametrize("which", LEFT_OUT)

@@ -39,10 +39,12 @@ def far_queries(results: Results, facts: Facts) -> str:
     onset = upward["onset"]
     # Nothing tells how a predictor without weights was made.
     inputs = "asked" if facts.outside else "trained"
+    at = "" if facts.n_targets == 1 else "vectors of length "
     if np.isfinite(level) and np.isfinite(onset):
         return (
             f"Beyond the {inputs} inputs (|x| up to {number(edge)}) its predictions flatten: they "
-            f"are level at {number(level)} from x = {number(onset)} on, whatever the target does."
+            f"are level at {at}{number(level)} from x = {number(onset)} on, whatever the target "
+            "does."
         )
     power = upward["E_f"]
     if np.isfinite(power) and power > FLAT:

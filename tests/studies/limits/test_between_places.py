@@ -31,7 +31,7 @@ from icl_interp.studies.limits.claims.layernorm import SATURATION, largest_chang
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
 from icl_interp.studies.limits.constructions.mechanisms import Beside, aligned, idle_norm
 from icl_interp.studies.limits.dials import of_labels
-from icl_interp.studies.limits.measurements import between, far
+from icl_interp.studies.limits.measurements import between, certificates
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 
@@ -258,7 +258,7 @@ def test_a_plateau_beyond_the_grid_is_open(judged, model, monkeypatch):
     ):  # later layers read the context, or it bends already
         return
 
-    monkeypatch.setattr(far, "norms_begin", lambda lab, near, out: far.NO_ONSET)
+    monkeypatch.setattr(certificates, "norms_begin", lambda lab, near, out: certificates.NO_ONSET)
     found = judged(model, SATURATES, CAUSE)
     assert [finding.verdict for finding in found.values()] == ["contradicted"] * 2
 
@@ -272,14 +272,16 @@ def test_the_onset_of_a_post_norm_layer_has_its_closed_form():
     written = (model.embed.W_E[0] + model.blocks[0].attn.W_O[0, 0]).detach()
     expected = 20 * 1e6 / float(written.std(correction=0))
     lab = bench_of(model)
-    row = far.certificate(lab).iloc[0]
+    row = certificates.certificate(lab).iloc[0]
     assert row["onset"] == pytest.approx(expected, rel=1e-6)
     assert row["onset low"] <= row["onset"] <= row["onset high"]
     must_fail(lambda m: _check(m, expected), late(4e12))
 
 
 def _check(model: HookedTransformer, expected: float) -> None:
-    assert far.certificate(bench_of(model)).iloc[0]["onset"] == pytest.approx(expected, rel=1e-6)
+    assert certificates.certificate(bench_of(model)).iloc[0]["onset"] == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def bench_of(model: HookedTransformer) -> Lab:
@@ -288,10 +290,10 @@ def bench_of(model: HookedTransformer) -> Lab:
 
 def test_a_norm_whose_input_stands_still_has_no_onset():
     sizes, one = 10.0 ** np.arange(0, 12.01, 2), np.ones(1)
-    assert np.isnan(far._begins(sizes, np.ones((1, 7)), 100 * one))
-    assert far._begins(sizes, np.ones((1, 7)), 0.5 * one) == 1
-    assert far._begins(sizes, 1e-20 * sizes[None] ** 2, 1e8 * one) == np.inf
-    assert far._begins(sizes, sizes[None] ** 2, 1e10 * one) == pytest.approx(1e5)
+    assert np.isnan(certificates._begins(sizes, np.ones((1, 7)), 100 * one))
+    assert certificates._begins(sizes, np.ones((1, 7)), 0.5 * one) == 1
+    assert certificates._begins(sizes, 1e-20 * sizes[None] ** 2, 1e8 * one) == np.inf
+    assert certificates._begins(sizes, sizes[None] ** 2, 1e10 * one) == pytest.approx(1e5)
 
 
 # ---- every context -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
-from icl_interp.studies.limits.measurements import boundary, far
+from icl_interp.studies.limits.measurements import boundary, certificates
 from icl_interp.theory import limits as theory
 
 
@@ -95,7 +95,7 @@ def test_the_zone_ends_where_a_tenth_of_the_error_of_the_laws_mean_is_made():
 def check_peaks(peaks):
     f = torch.tensor(
         [[0.1, -3.0, 1.0, 1.0], [0.5, 0.6, -1.03125, 1.0], [2.0, 1.0, 0.0, 0.0]]
-    ).double()
+    ).double()[..., None]
     found = peaks(f, np.array([1.0, 10.0, 100.0, 1000.0]), 0.05)
     assert found["peak"].tolist() == [3.0, 1.03125, 2.0]
     assert found["peak at"].exp().tolist() == pytest.approx([10.0, 100.0, 1.0])
@@ -276,7 +276,7 @@ def test_the_onset_of_a_scalar_layer_is_where_its_formula_says():
         lab = of_scalar(
             scalar_layer(generator(seed, "test/boundary"), 0.0, norm="LN", position="post")
         )
-        level = 0.05 * lab.measure(far.certificate).to_dict("records")[0]["r"]
+        level = 0.05 * lab.measure(certificates.certificate).to_dict("records")[0]["r"]
         found = boundary.onset(lab.measure(boundary.approach), 1, level).value
         expected = fine[np.flatnonzero(np.sqrt(exact_gap(lab, fine)) > level)[-1] + 1]
         assert found == pytest.approx(expected, rel=0.06)

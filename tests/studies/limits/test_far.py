@@ -12,13 +12,13 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.studies.limits.claims.layernorm_cause import growth_exponents
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates, far
 from icl_interp.tasks import Polynomial, Uniform
 
 
 def test_the_predicted_onset_is_where_the_read_in_outweighs_the_rest():
     lab = small_lab()
-    onset = far.certificate(lab)["onset"][0]
+    onset = certificates.certificate(lab)["onset"][0]
     rest = []
     for row in range(len(lab.prompts)):
         prompts = lab.prompts[row : row + 1]
@@ -34,8 +34,8 @@ def test_the_predicted_onset_is_where_the_read_in_outweighs_the_rest():
 
 def test_a_large_eps_delays_the_onset():
     assert (
-        far.certificate(small_lab(eps=1e10))["onset"][0]
-        > 1e4 * far.certificate(small_lab())["onset"][0]
+        certificates.certificate(small_lab(eps=1e10))["onset"][0]
+        > 1e4 * certificates.certificate(small_lab())["onset"][0]
     )
 
 
@@ -45,11 +45,11 @@ def test_the_certificate_says_only_what_applies():
         ("no norm", {"c", "r", "onset"}),
         ("rms", {"c", "r", "onset"}),
     ):
-        row = far.certificate(
+        row = certificates.certificate(
             Lab(make(name), TASK, Interleaved(), n_units=2, n_contexts=2)
         ).to_dict("records")[0]
         assert {key for key, value in row.items() if math.isnan(value)} >= missing
-    row = far.certificate(small_lab()).to_dict("records")[0]
+    row = certificates.certificate(small_lab()).to_dict("records")[0]
     assert row["c"] == pytest.approx((row["plateau +"] + row["plateau -"]) / 2)
     assert abs(row["plateau +"] - row["c"]) < row["r"]
 

@@ -30,7 +30,7 @@ from icl_interp.studies.limits.claims.far_words import (
     predicted,
 )
 from icl_interp.studies.limits.claims.layernorm import needs_growth
-from icl_interp.studies.limits.measurements import between, boundary, context, far
+from icl_interp.studies.limits.measurements import between, boundary, certificates, context, far
 from icl_interp.studies.limits.measurements.context import ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
@@ -94,9 +94,8 @@ def _drift(beyond: DataArray, drawn: DataArray, u: float) -> Interval:
 
     It is the largest of all directions and places.
     """
-    f = beyond.values
-    change = (f[:, 2] - f[:, 0]) / u  # to 1e9
-    known = np.square(change).mean(-1).T  # (unit, direction)
+    change = (beyond[:, 2].drop_vars("x") - beyond[:, 0].drop_vars("x")) / u  # to 1e9
+    known = far.squares_of(change).mean(-1).T  # (unit, direction)
     places = between.stratum(1e6, 1e10)
     gap = drawn.sel(statistic="gap").values[:, places]
 
@@ -145,7 +144,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     found["drift"] = Estimate.of("drift", drift, SD)
     found["onset"] = onset
     found["unsettled"] = unsettled(drawn, u)
-    begins = predicted(results[far.certificate], edge)
+    begins = predicted(results[certificates.certificate], edge)
     if begins is not None:
         found["predicted onset"] = begins
     return found
@@ -170,8 +169,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         f"|x| = {0.1 * edge:g} .. {last}, at fixed and at drawn places, and drawn "
         f"ones to {last_drawn}"
     )
-    n_contexts = results[far.ends][0, 0].size
-    scope = asked(facts, where, n_contexts)
+    scope = asked(facts, where, far.n_contexts(results[far.ends]))
     if "onset" not in found:
         return Remarks(scope=scope)
     u = output_unit.u(results)
@@ -261,7 +259,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     criterion=IMMEDIATE,
     measurements=(
         output_unit.own,
-        far.certificate,
+        certificates.certificate,
         far.intact,
         far.contexts,
         far.ends,
@@ -277,7 +275,6 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     evidence=evidence,
     untrained=untrained,
     remarks=remarks,
-    of_numbers=True,
     excluded=needs_growth,
     figures=("boundary",),
 )

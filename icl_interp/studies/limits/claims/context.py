@@ -24,7 +24,7 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, r_squared, slope
 from icl_interp.studies.limits.claims.far_words import EDGE, asked, onset_within, predicted
-from icl_interp.studies.limits.measurements import between, context, far
+from icl_interp.studies.limits.measurements import between, certificates, context, far
 from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
@@ -220,7 +220,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     drawn = results[between.drawn]
     found |= _far_spread(results[far.intact], near, results[context.beyond], x_unit, drawn)
     found["largest"] = largest_deviation(results[far.ends], drawn, near)
-    onset = predicted(results[far.certificate], x_unit)
+    onset = predicted(results[certificates.certificate], x_unit)
     if onset is not None:
         found["onset"] = onset
     return found
@@ -250,7 +250,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what
     # nears it must forget the context, whatever training made of the weights.
     supported = CRITERION.decide(found).verdict == SUPPORTED
-    ends_there = supported and _at_plateaus(results[far.plateaus], results[far.in_distribution])
+    ends_there = supported and _at_plateaus(
+        results[certificates.plateaus], results[far.in_distribution]
+    )
     falls = found["decay"].value if "decay" in found else -math.inf
     return Remarks(
         scope=asked(facts, where, n_contexts),
@@ -411,8 +413,8 @@ CONTEXT_ERASED_CLAIM = Claim(
         far.ends,
         between.drawn,
         far.in_distribution,
-        far.certificate,
-        far.plateaus,
+        certificates.certificate,
+        certificates.plateaus,
         context.use,
         context.information,
         context.beyond,

@@ -217,7 +217,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """Errors with and without frozen norms, at every place."""
     errors = results[failure]
     cost = _cost(errors)
-    rows = {name: _row(errors, name, cost) for name in (*QUERIES, *DRAWN, *FUNCTIONS)}
+    places = (*QUERIES, *DRAWN, *FUNCTIONS)
+    # Where tokens show no values, functions were not scaled.
+    asked_at = [name for name in places if errors.sel(place=name, arm="intact").notnull().all()]
+    rows = {name: _row(errors, name, cost) for name in asked_at}
     near = rows[DECIDING[0]]
     out = rows[DECIDING[1]]
     frozen = []
@@ -357,7 +360,6 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     evidence=evidence,
     untrained=untrained,
     remarks=remarks,
-    of_numbers=True,
     excluded=needs_norm,
     figures=("growth",),
 )

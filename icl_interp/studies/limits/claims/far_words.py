@@ -41,7 +41,13 @@ def asked(facts: Facts, where: str, n_prompts: int) -> str:
         f"; contexts rarer than one in {max(n_prompts // 3, 1)} may behave otherwise without "
         "being seen"
     )
-    return f"{SCOPE}{where}{rays}{rare}"
+    vectors = ""
+    if facts.n_targets > 1:
+        vectors = (
+            "; the size of a prediction is its length, and its standard deviation the root of the "
+            "summed variances of coordinates"
+        )
+    return f"{SCOPE}{where}{rays}{rare}{vectors}"
 
 
 def predicted(weights: DataFrame, x_unit: float) -> Estimate | None:

@@ -35,7 +35,7 @@ from icl_interp.studies.limits.claims.far_words import (
     onset_within,
     predicted,
 )
-from icl_interp.studies.limits.measurements import between, boundary, far
+from icl_interp.studies.limits.measurements import between, boundary, certificates, far
 from icl_interp.studies.limits.measurements.far import power
 
 TINY = float(np.finfo(float).tiny)
@@ -117,8 +117,8 @@ def _changes(ends: DataArray) -> np.ndarray:
 
     The axes are (unit, direction, decade).
     """
-    steps = np.diff(ends.values, axis=1)
-    squares = np.square(steps).mean(-1)  # (direction, decade, unit)
+    steps = ends.diff("x")
+    squares = far.squares_of(steps).mean(-1)  # (direction, decade, unit)
     return np.moveaxis(squares, -1, 0)
 
 
@@ -148,8 +148,8 @@ def largest_change(ends: DataArray, u: float, drawn: DataArray) -> float:
 
     It is a number of the sample, so it has no error.
     """
-    last = np.diff(ends.values, axis=1)[:, -1]
-    known = np.abs(last).max()
+    last = ends.diff("x")[:, -1]
+    known = np.sqrt(far.squares_of(last).max())
     between = _at(drawn, "largest gap", LAST).max()
     return float(max(known, between) / u)
 
@@ -197,12 +197,15 @@ def _outer(decade: tuple[float, float], sign: int) -> int:
 def _distance(ends: DataArray, closed: np.ndarray, rays: DataArray, u: float) -> Interval:
     """Root mean square distance of f at the end from the closed form in u.
 
-    It is the largest of all directions.
+    It is the largest of all directions: of vectors those of the rays, where alone the closed form
+    is known.
     """
-    off = ends.values[:, -1] - closed[:, None, None]
-    square = np.square(off).mean(-1).T
-    both = np.concatenate([square, rays.values], -1)
-    return bootstrap(lambda mean: np.sqrt(mean.max(-1)) / u, between.pairs(both))
+    squares = rays.values
+    if "target" not in ends.dims:
+        off = ends.values[:, -1] - closed[:, None, None]
+        known = np.square(off).mean(-1).T
+        squares = np.concatenate([known, squares], -1)
+    return bootstrap(lambda mean: np.sqrt(mean.max(-1)) / u, between.pairs(squares))
 
 
 def _measured_onset(approach: DataArray, u: float) -> float:
@@ -218,7 +221,7 @@ def _measured_onset(approach: DataArray, u: float) -> float:
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """Changes of f far out, its distance from the plateau of the weights, and norms' scales."""
-    certificate = results[far.certificate]
+    certificate = results[certificates.certificate]
     drawn = results[between.drawn]
     ends = results[far.ends]
     u = output_unit.u(results)
@@ -239,10 +242,11 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     # Where it ends: only of pre-norm models do the weights say it.
     if facts.config.norm_position == "pre":
         closed = certificate[["plateau +", "plateau -"]].to_numpy()[0]
-        grows = bool(np.isfinite(closed).all())
+        rays = results[certificates.plateaus]
+        grows = bool(rays.sizes["unit"])
         found["read-in grows"] = grows
         if grows:
-            found["distance"] = _distance(ends, closed, results[far.plateaus], u)
+            found["distance"] = _distance(ends, closed, rays, u)
     found["scale"] = scale_grows(results[between.scale_growth])
     return found
 
@@ -262,11 +266,12 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         f"|x| = {near}, {end} and places drawn between these and up to "
         f"{power(BEYOND[1] * facts.x_unit)}"
     )
-    upwards = ends.values[0, -1]
-    plateau = Estimate.of(
-        "level that the prediction tends to for x > 0", bootstrap(lambda m: m, upwards.mean(-1)), Y
-    )
-    told = Remarks(scope=asked(facts, where, upwards.size), estimate=plateau)
+    told = Remarks(scope=asked(facts, where, far.n_contexts(ends)))
+    if facts.n_targets == 1:
+        upwards = ends.values[0, -1].mean(-1)
+        level = bootstrap(lambda m: m, upwards)
+        plateau = Estimate.of("level that the prediction tends to for x > 0", level, Y)
+        told = replace(told, estimate=plateau)
     if "change" not in found:
         return told
     growth = results[between.scale_growth]
@@ -302,11 +307,13 @@ def _rows(
     results: Results, where: str, change: float, scales: Mapping[str, float]
 ) -> Iterator[dict[str, Any]]:
     """End values of both directions, where the plateau begins, scales, and changes by place."""
-    weights = results[far.certificate].iloc[0]
+    weights = results[certificates.certificate].iloc[0]
     ends = results[far.ends]
     drawn = results[between.drawn]
     u = output_unit.u(results)
-    for direction, level in zip("+-", ends.values[:, -1], strict=True):
+    # A vector tends to a vector, which is no number to show.
+    levels = ends.values[:, -1] if "target" not in ends.dims else ()
+    for direction, level in zip("+-", levels, strict=False):
         yield {
             "direction": direction,
             "measured": float(level.mean()),
@@ -423,8 +430,8 @@ LAYERNORM_SATURATION_CLAIM = Claim(
     criterion=SATURATION,
     measurements=(
         output_unit.own,
-        far.certificate,
-        far.plateaus,
+        certificates.certificate,
+        certificates.plateaus,
         far.ends,
         between.drawn,
         between.drawn_places,
@@ -438,7 +445,6 @@ LAYERNORM_SATURATION_CLAIM = Claim(
     evidence=evidence,
     untrained=untrained,
     remarks=remarks,
-    of_numbers=True,
     excluded=needs_growth,
     figures=("far_query",),
 )

@@ -24,7 +24,7 @@ from icl_interp.studies.limits.claims.layernorm import (
     needs_norm,
     spread,
 )
-from icl_interp.studies.limits.measurements import between, far
+from icl_interp.studies.limits.measurements import between, certificates, far
 from icl_interp.studies.limits.measurements.far import power
 
 FALLS = -3.0  # a growth exponent that stands for minus infinity
@@ -141,7 +141,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     found |= _both(results, drawn)
     u = output_unit.u(results)
     found["change"] = last_change(results[far.ends], u, results[between.drawn])
-    onset = predicted(results[far.certificate], facts.x_unit)
+    onset = predicted(results[certificates.certificate], facts.x_unit)
     if onset is not None:
         found["onset"] = onset
     return found
@@ -163,8 +163,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     first = power(nearest * facts.x_unit)
     last = power(xs.max())
     where = f"|x| = {first} .. {last}, at fixed and at drawn places"
-    n_contexts = results[far.ends][0, 0].size
-    scope = asked(facts, where, n_contexts)
+    scope = asked(facts, where, far.n_contexts(results[far.ends]))
     if "frozen" not in found:
         return Remarks(scope=scope)
     # Growth exponents of every arm, in both directions, and of each norm frozen alone.
@@ -298,7 +297,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     criterion=CAUSES,
     measurements=(
         output_unit.own,
-        far.certificate,
+        certificates.certificate,
         far.ends,
         between.drawn,
         between.drawn_growth,
@@ -310,7 +309,6 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     evidence=evidence,
     untrained=untrained,
     remarks=remarks,
-    of_numbers=True,
     excluded=needs_norm,
     figures=("growth",),
 )

@@ -16,7 +16,7 @@ from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PURPLE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Rule, Zone
 from icl_interp.figures.text import joined, markup, number, tested_by
 from icl_interp.studies.limits.measurements import boundary as measured
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates, far
 
 DARK = "#003A5D"
 LOOKS = {"+": ("x > 0", BLUE, "circle", "solid"), "-": ("x < 0", DARK, "circle-open", "dash")}
@@ -57,6 +57,11 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
     panels.append(Panel(_names_of_growth(), x, y, [*marks, trained], width=1.0))
     title = "From the training data (grey) to the level that the prediction tends to"
     below = f"{tested_by('boundary', findings)}<br>{_words(rows)}"
+    if facts.n_targets > 1:
+        below += (
+            "<br>Predictions are vectors: the first panel shows their first coordinate, and sizes "
+            "are lengths."
+        )
     return Drawing(title, below, panels, height=330)
 
 
@@ -167,7 +172,7 @@ def _both_ways(kind: str, f: DataArray, width: float, opacity: float) -> list[Ma
 
 def _certified(results: Results) -> Bound | None:
     """The band in which the weights alone say that f lies."""
-    weights = results.get(far.certificate)
+    weights = results.get(certificates.certificate)
     if weights is None:
         return None
     known = weights.iloc[0].to_dict()

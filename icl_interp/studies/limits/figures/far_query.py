@@ -12,7 +12,7 @@ from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Note, Panel, Rule, Zone
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import joined, markup, number, tested_by
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates, far
 
 # Without a certificate: f counts as bounded below so many times its size in distribution.
 BOUNDED = 100.0
@@ -73,16 +73,17 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
     marks += _onsets(known, findings, xs)
 
     below = tested_by("far_query", findings)
+    drawn_of = "prediction" if facts.n_targets == 1 else "first coordinate of the prediction"
     if bounded:
         # The model's predictions and what bounds them; the target functions leave the axis.
-        y = Axis("prediction", low, high)
+        y = Axis(drawn_of, low, high)
         below += (
             "<br>The axis spans all that the model can predict; the target functions (dotted) "
             "leave it."
         )
     else:
         marks += _slopes(findings)
-        y = Axis(_symlog_words("prediction", threshold), symlog=threshold)
+        y = Axis(_symlog_words(drawn_of, threshold), symlog=threshold)
     smallest = float(np.abs(xs[xs != 0]).min())
     x = Axis(_symlog_words("query x", smallest), symlog=smallest, labels=12)
     title = "What the model predicts when only the query goes far from the data"
@@ -91,7 +92,7 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
 
 def _known(results: Results) -> dict[str, float]:
     """What the weights alone tell, as far as it is finite."""
-    weights = results.get(far.certificate)
+    weights = results.get(certificates.certificate)
     if weights is None:
         return {}
     known = {}

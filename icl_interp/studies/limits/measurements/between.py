@@ -14,7 +14,7 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.analyses.places import DRAWN, MIDDLES
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.sweep import Sweep, Swept
-from icl_interp.prompts import as_numbers
+from icl_interp.prompts import as_numbers, squared_sizes
 from icl_interp.results import make_array, make_curve
 
 AT_DRAWN = (
@@ -89,37 +89,42 @@ def drawn(lab: Lab, swept: Swept) -> DataArray:
     n_places = len(DRAWN)
     asked = lab.drawn_queries[:, :n_places]
     parameters = lab.prompts.parameters
-    targets = lab.task.targets(parameters, asked)
-    truth = as_numbers(targets)
-    expected = lab.task.expected(asked)
-    guess = as_numbers(expected)
+    truth = lab.task.targets(parameters, asked)
+    guess = lab.task.expected(asked)
 
     # The last two queries are the ends of either direction.
-    f = as_numbers(swept.f)
+    f = swept.f
     below = f[:, -2:-1]
     above = f[:, -1:]
     f = f[:, :n_places]
-    is_positive = torch.from_numpy(DRAWN) > 0
+    is_positive = torch.from_numpy(DRAWN > 0)
+    is_positive = is_positive[:, None]
     gap = torch.where(is_positive, f - above, f - below)
 
-    largest_gap = gap.abs().view(n_units, unit_size, -1).amax(1)
+    gap_size = gap.norm(dim=-1)
+    largest_gap = gap_size.view(n_units, unit_size, -1).amax(1)
     spread = []
     deviation = []
-    for pair in f.view(n_units, unit_size, -1).split(2):
+    for pair in f.view(n_units, unit_size, n_places, -1).split(2):
         its_spread, its_deviation = _spread_of_pair(pair)
         n = len(pair)
         spread.append(its_spread.expand(n, -1))
         deviation.append(its_deviation.expand(n, -1))
+    distances = {
+        "gap": gap,
+        "step": _outwards(f, len(MIDDLES)),
+        "squared error": f - truth,
+        "law's mean": guess - truth,
+        "size": f - guess,
+    }
     values = {
-        "gap": lab.by_unit(gap.square()),
-        "step": lab.by_unit(_outwards(f, len(MIDDLES)).square()),
         "largest gap": largest_gap.numpy(),
         "spread": torch.cat(spread).numpy(),
         "largest deviation": torch.cat(deviation).numpy(),
-        "squared error": lab.by_unit((f - truth).square()),
-        "law's mean": lab.by_unit((guess - truth).square()),
-        "size": lab.by_unit((f - guess).square()),
     }
+    for name, distance in distances.items():
+        square = squared_sizes(distance)
+        values[name] = lab.by_unit(square)
     rows = [values[name] for name in AT_DRAWN]
     units = tuple(range(n_units))
     xs = tuple(lab.x_unit * DRAWN)
@@ -128,12 +133,12 @@ def drawn(lab: Lab, swept: Swept) -> DataArray:
     return make_curve(rows, axes, note=note)
 
 
-def _outwards(f: Float[torch.Tensor, "batch place"], half: int) -> torch.Tensor:
+def _outwards(f: Float[torch.Tensor, "batch place target"], half: int) -> torch.Tensor:
     """Changes of f from the place before, outwards in both directions; NaN at the first of each.
 
     The places of the negative direction, the first `half`, stand in descending order of size.
     """
-    shape = (len(f), 1)
+    shape = (len(f), 1, f.shape[-1])
     missing = torch.full(shape, torch.nan, dtype=f.dtype)
     against = -f[:, :half].diff(dim=1)
     along = f[:, half:].diff(dim=1)
@@ -141,16 +146,16 @@ def _outwards(f: Float[torch.Tensor, "batch place"], half: int) -> torch.Tensor:
 
 
 def _spread_of_pair(
-    pair: Float[torch.Tensor, "unit prompt place"],
+    pair: Float[torch.Tensor, "unit prompt place target"],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Variance over the prompts of two units, and the largest distance of one from their mean."""
     # Within units, and of their means: unbiased, as with all units at one place.
-    within = pair.var(1, unbiased=False).mean(0)
+    within = pair.var(1, unbiased=False).mean(0).sum(-1)
     means = pair.mean(1)
     between = torch.zeros_like(within)
     if len(pair) > 1:
-        between = means.var(0)
-    distance = (pair - means.mean(0)).abs()
+        between = means.var(0).sum(-1)
+    distance = (pair - means.mean(0)).norm(dim=-1)
     return within + between, distance.amax((0, 1))
 
 
@@ -201,9 +206,10 @@ def drawn_growth(lab: Lab, swept: Swept | None) -> DataArray:
     """
     values = np.zeros((0, len(FROZEN_AT)))
     if swept:
-        f = as_numbers(swept.f)
-        steps = _outwards(f, len(FROZEN_AT) // 2)
-        values = lab.by_unit(steps.square(), lab.few)
+        half = len(FROZEN_AT) // 2
+        steps = _outwards(swept.f, half)
+        square = squared_sizes(steps)
+        values = lab.by_unit(square, lab.few)
     units = tuple(range(len(values)))
     xs = tuple(lab.x_unit * DRAWN[FROZEN_AT])
     note = "norms frozen at their mean scale in distribution, at the query"

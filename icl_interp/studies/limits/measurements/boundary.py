@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from pandas import DataFrame
 from xarray import DataArray
 
@@ -18,10 +19,10 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.sweep import Sweep, Swept, places
-from icl_interp.prompts import Prompts, as_numbers
+from icl_interp.prompts import Prompts, as_numbers, squared_sizes
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_curve, make_table
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import certificates, far
 from icl_interp.studies.limits.measurements.far import power
 
 # Share of u, the spread of f in distribution: f counts as level within so much of where it ends.
@@ -42,14 +43,16 @@ NEVER = Interval(float("nan"), float("nan"), float("nan"))
 # ---- measurements --------------------------------------------------------------------------------
 
 
-def gap_to_end(f: torch.Tensor, xs: Xs) -> torch.Tensor:
-    """f less its own value at the end of its direction: (batch, x)."""
+def gap_to_end(
+    f: Float[torch.Tensor, "batch x target"], xs: Xs
+) -> Float[torch.Tensor, "batch x target"]:
+    """f less its own value at the end of its direction."""
     xs = np.asarray(xs)
     last = int(xs.argmax())
     first = int(xs.argmin())
     from_above = f - f[:, [last]]
     from_below = f - f[:, [first]]
-    is_positive = torch.as_tensor(xs > 0)
+    is_positive = torch.as_tensor(xs > 0)[:, None]
     return torch.where(is_positive, from_above, from_below)
 
 
@@ -58,13 +61,15 @@ def without_own(per_unit: np.ndarray) -> np.ndarray:
     return (per_unit.sum(0) - per_unit) / (len(per_unit) - 1)
 
 
-def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
-    truth = as_numbers(lab.truth(xs, prompts))
+def _squares(
+    lab: Lab, f: Float[torch.Tensor, "batch x target"], xs: np.ndarray, prompts: Prompts
+) -> DataArray:
+    truth = lab.truth(xs, prompts)
     mean = far.law_mean(lab, xs)
     distances = {"gap": gap_to_end(f, xs), "squared error": f - truth, "law's mean": mean - truth}
     values = []
     for distance in distances.values():
-        square = distance.square()
+        square = squared_sizes(distance)
         values.append(lab.by_unit(square))
     units = tuple(range(lab.n_units))
     axes = {"statistic": tuple(distances), "unit": units, "x": tuple(xs)}
@@ -80,8 +85,7 @@ def approach(lab: Lab, swept: Swept) -> DataArray:
     end at 1e6; "squared error"; "law's mean", the squared error of E f over the law of functions,
     the best guess without any example.
     """
-    f = as_numbers(swept.f)
-    return _squares(lab, f, lab.grid, lab.prompts)
+    return _squares(lab, swept.f, lab.grid, lab.prompts)
 
 
 def _decades(lab: Lab) -> Sweep:
@@ -93,9 +97,8 @@ def _decades(lab: Lab) -> Sweep:
 @measurement("far/approach, decades", version=2, asks=_decades)
 def approach_decades(lab: Lab, swept: Swept) -> DataArray:
     """`far/approach` at one point a decade on few contexts, for controls."""
-    f = as_numbers(swept.f)
     xs = lab.x_unit * far.DECADES
-    return _squares(lab, f, xs, lab.few)
+    return _squares(lab, swept.f, xs, lab.few)
 
 
 def _with_scales(lab: Lab) -> Sweep:
@@ -115,15 +118,13 @@ def logs(lab: Lab, swept: Swept) -> DataArray:
     without a certificate). A model without a norm has the scale 1.
     """
     xs = lab.x_unit * np.sort(far.DECADES)
-    f = as_numbers(swept.f)
-    scale = torch.zeros_like(f)
+    c, _ = certificates.certified(lab)
+    distance = (swept.f - c.nan_to_num()).norm(dim=-1).clamp(min=1e-300)
+    scale = torch.zeros_like(distance)
     if swept.sweep.probes:
         scales = swept.probe(LayerNormScale).results()
         of_last = scales["scale"].isel(norm=-1).values
         scale = torch.from_numpy(of_last).log().T
-    c, _ = far.certified(lab)
-    centre = c if np.isfinite(c) else 0.0
-    distance = (f - centre).abs().clamp(min=1e-300)
     rows = [lab.by_unit(distance.log()), lab.by_unit(scale)]
     units = tuple(range(lab.n_units))
     axes = {"quantity": ("f", "scale"), "unit": units, "x": tuple(xs)}
@@ -338,19 +339,22 @@ def _nearest(xs: np.ndarray, x: float) -> int:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Tensor]:
+def peaks(
+    f: Float[torch.Tensor, "batch x target"], xs: np.ndarray, margin: float
+) -> dict[str, torch.Tensor]:
     """The largest |f| of each context on its way out, where it is, and whether it stands out.
 
     A peak stands out that exceeds the end by a margin.
 
     Args:
-        f: `(batch, x)` in one direction, |x| ascending.
+        f: in one direction, |x| ascending.
         xs: |x|, `(x,)`.
         margin: by what factor a peak that stands out exceeds the end.
     """
-    highest, at = f.abs().max(1)
+    sizes = f.norm(dim=-1)
+    highest, at = sizes.max(1)
     place = torch.from_numpy(xs)[at]
-    end = f[:, -1].abs()
+    end = sizes[:, -1]
     stands_out = highest > end + margin
     return {"peak": highest, "peak at": place.log(), "overshoot": stands_out.double()}
 
@@ -358,7 +362,7 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
 @measurement(
     "far/boundary",
     version=2,
-    needs=(approach, logs, far.certificate, output_unit.own),
+    needs=(approach, logs, certificates.certificate, output_unit.own),
     asks=lambda lab, *_: lab.on_grid,
 )
 def boundary(
@@ -378,7 +382,7 @@ def boundary(
     model that does not level off lacks: peak, onset, level and rate.
     """
     u = float(own.sel(statistic="u"))
-    known = _Known(as_numbers(swept.f), squares, logarithms, certificate, u)
+    known = _Known(swept.f, squares, logarithms, certificate, u)
     names = ("direction", "quantity", "value", "low", "high", "unit")
     columns: dict[str, list[Any]] = {key: [] for key in names}
     for name, sign in SIGNS.items():
@@ -400,7 +404,7 @@ def boundary(
 class _Known(NamedTuple):
     """What the table is made of."""
 
-    f: torch.Tensor
+    f: Float[torch.Tensor, "batch x target"]
     approach: DataArray
     logs: DataArray
     certificate: DataFrame
@@ -424,7 +428,7 @@ def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Inte
         ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
         ("overshoot", _mean(found["overshoot"]), "share"),
         ("onset", start, "|x|"),
-        ("level", _mean(lab.by_unit(end)), "f"),
+        ("level", _mean(lab.by_unit(_told(end))), "f"),
         ("level, spread", _spread(lab, end), "f"),
         ("approach rate", rate(curve, sign, edge), "exponent"),
     ]
@@ -440,7 +444,7 @@ def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Inte
         ("trained range", _exact(edge), "|x|"),
         ("zone", zone(curve, sign), "|x|"),
         *only_level,
-        ("one decade out", _mean(lab.by_unit(decade)), "f"),
+        ("one decade out", _mean(lab.by_unit(_told(decade))), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
         ("level, closed form", _exact(plateau), "f"),
         *((key, value, "exponent") for key, value in exponents.items()),
@@ -456,10 +460,20 @@ def _mean(per_unit: np.ndarray) -> Interval:
     return bootstrap(lambda m: m, per_unit)
 
 
-def _spread(lab: Lab, f: torch.Tensor) -> Interval:
+def _told(f: Float[torch.Tensor, "batch target"]) -> Float[torch.Tensor, " batch"]:
+    """What is told of a prediction: a number itself, of a vector its length."""
+    return f[:, 0] if f.shape[1] == 1 else f.norm(dim=1)
+
+
+def _spread(lab: Lab, f: Float[torch.Tensor, "batch target"]) -> Interval:
     """Standard deviation over all contexts."""
     # About the mean of all: far out the spread is a tiny part of f.
-    f = f - f.mean()
+    f = f - f.mean(0)
     mean = lab.by_unit(f)
-    square = lab.by_unit(f.square())
-    return bootstrap(lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), mean, square)
+    square = lab.by_unit(squared_sizes(f))
+
+    def spread(mean: np.ndarray, square: np.ndarray) -> np.ndarray:
+        of_mean = np.square(mean).sum(-1)
+        return np.sqrt(np.maximum(square - of_mean, 0.0))
+
+    return bootstrap(spread, mean, square)

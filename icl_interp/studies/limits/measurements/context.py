@@ -18,7 +18,7 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.measurements.boundary import without_own
-from icl_interp.studies.limits.measurements.far import power
+from icl_interp.studies.limits.measurements.far import each_context, power
 
 # |x| in units of `Lab.x_unit`.
 # A high norm: past every onset seen, and where no ratio of errors changes any more.
@@ -138,17 +138,7 @@ def _beyond(lab: Lab) -> list[Sweep]:
 @measurement("far/beyond", asks=_beyond)
 def beyond(lab: Lab, both: Sequence[Swept]) -> DataArray:
     """f from 1e6 to 1e10 units in each direction, on two prompts of each unit: as `far.ends`."""
-    xs = lab.x_unit * BEYOND
-    values = []
-    for one in both:
-        f = as_numbers(one.f)
-        by_unit = f.T.reshape(len(xs), lab.n_units, -1)
-        values.append(by_unit.numpy())
-    units = tuple(range(lab.n_units))
-    n_contexts = values[0].shape[-1]
-    contexts = tuple(range(n_contexts))
-    axes = {"direction": ("+", "-"), "x": tuple(xs), "unit": units, "context": contexts}
-    return make_array(values, axes, note="query arm; x is the magnitude; float64")
+    return each_context(lab, both, BEYOND)
 
 
 def far_out(used: DataArray, x_unit: float) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.sweep import FEWEST, Sweep, Swept
-from icl_interp.prompts import Prompts, as_numbers
+from icl_interp.prompts import Prompts, squared_sizes
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.far import law_mean
@@ -61,8 +61,10 @@ def _frozen_and_control(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], 
     xs = known_sizes(lab)
     drawn = lab.drawn(prompts, drawn_sizes(lab))
     scaled = {}
-    for name, factor in FUNCTIONS.items():
-        scaled[name] = _scaled(lab, prompts, factor)
+    # In a path every value comes again as an input: nothing would be scaled alone.
+    if lab.encoding.shows_values:
+        for name, factor in FUNCTIONS.items():
+            scaled[name] = _scaled(lab, prompts, factor)
     asked = {}
     # Prompts with scales of their own must be run at once, so all are asked about in parts that
     # are.
@@ -115,19 +117,19 @@ def failure(lab: Lab, swept: Mapping[tuple[str, str, int], Swept], own: DataArra
     about two of these a drawn one; each prompt's own query where the function in the context is 3
     or 10 times as far from the mean of its law. There the context itself is unusual, so to freeze
     its norms would be no control intervention: NaN, and so is "context-free" but for queries of one
-    place.
+    place. All of these are NaN where tokens show no values: there no function can be scaled.
     """
     prompts = lab.few
     xs = known_sizes(lab)
     drawn = lab.drawn(prompts, drawn_sizes(lab))
 
     def of(arm: str) -> Tensor:
-        """(prompt, column): parts of the prompts below one another, places side by side."""
+        """(prompt, column, target): parts of prompts below one another, places side by side."""
         by_part: dict[int, list[Tensor]] = {}
         for (its, _, start), one in swept.items():
             if its == arm:
                 columns = by_part.setdefault(start, [])
-                columns.append(as_numbers(one.f))
+                columns.append(one.f)
         parts = [torch.cat(columns, 1) for columns in by_part.values()]
         return torch.cat(parts)
 
@@ -167,9 +169,9 @@ def _errors(
     lab: Lab,
     prompts: Prompts,
     queries: tuple[np.ndarray, Float[Tensor, "batch place dim"]],
-    intact: Float[Tensor, "batch column"],
-    frozen: Sequence[Float[Tensor, "batch column"]],
-    control: Float[Tensor, "batch few"],
+    intact: Float[Tensor, "batch column target"],
+    frozen: Sequence[Float[Tensor, "batch column target"]],
+    control: Float[Tensor, "batch few target"],
 ) -> DataArray:
     """From predictions to errors.
 
@@ -183,12 +185,12 @@ def _errors(
     n_known = len(xs)
 
     # The law's mean, and the function.
-    guess = as_numbers(task.expected(own))
-    guess_known = law_mean(lab, xs).expand(n, -1)
-    guess_drawn = as_numbers(task.expected(drawn))
-    near = as_numbers(task.targets(parameters, own))
-    known = as_numbers(lab.truth(xs, prompts))
-    there = as_numbers(task.targets(parameters, drawn))
+    guess = task.expected(own)
+    guess_known = law_mean(lab, xs).expand(n, -1, -1)
+    guess_drawn = task.expected(drawn)
+    near = task.targets(parameters, own)
+    known = lab.truth(xs, prompts)
+    there = task.targets(parameters, drawn)
     laws = [guess, guess_known, guess_drawn]
     truths = [near, known, there]
     for factor in FUNCTIONS.values():
@@ -198,21 +200,24 @@ def _errors(
     truth = torch.cat(truths, 1)
 
     # What is missing: the control where functions are scaled, one line but for known queries.
-    missing = torch.full((n, len(FUNCTIONS)), torch.nan, dtype=truth.dtype)
+    missing = torch.full((n, len(FUNCTIONS), task.n_targets), torch.nan, dtype=truth.dtype)
     whole_control = torch.cat([control, missing], 1)
+    if not lab.encoding.shows_values:
+        intact = torch.cat([intact, missing], 1)
+        frozen = [torch.cat([one, missing], 1) for one in frozen]
     line = torch.full_like(intact, torch.nan)
     of_known = slice(1, 1 + n_known)
     line[:, of_known] = frozen[0][:, of_known].mean(0)
 
     def size_beyond(f: Tensor) -> float:
         beyond = (f - law)[:, 1:]
-        return float(beyond.square().sum())
+        return float(beyond.square().nansum())
 
     guesses = torch.stack([law, intact, *frozen, whole_control, line])
     largest = max(frozen, key=size_beyond)
     sizes = torch.stack([intact - law, largest - law])
     errors = guesses - truth
-    squares = torch.cat([errors.square(), sizes.square()])
+    squares = squared_sizes(torch.cat([errors, sizes]))
 
     # Both directions of each far query count as one place.
     end = 1 + n_known + drawn.shape[1]
