@@ -12,7 +12,7 @@ import io
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -56,9 +56,21 @@ WITHIN = {"median": 8.0, "high": 18.0, "comprehensions": 6.2, "packed": 1.7, "wi
 FEW = 20  # statements below which a file says nothing about its density
 
 
-def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+@cache  # every rule asks, and none changes a tree
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(source)
+
+
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree, in no particular order."""
+    return tuple(ast.walk(parsed(source)))
+
+
+def statements(among: Iterable[ast.AST]) -> Iterator[ast.stmt]:
     """All statements but docstrings and imports."""
-    for node in ast.walk(tree):
+    for node in among:
         if not isinstance(node, ast.stmt) or isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -85,6 +97,7 @@ def is_packed(statement: ast.stmt) -> bool:
     return isinstance(first, ast.Tuple) and isinstance(value, ast.Tuple)
 
 
+@cache
 def comment_lines(source: str) -> set[int]:
     """Lines that hold a comment, rulers and marks for tools left out."""
     found = set()
@@ -97,10 +110,10 @@ def comment_lines(source: str) -> set[int]:
     return found
 
 
-def code_lines(source: str, tree: ast.AST) -> int:
+def code_lines(source: str) -> int:
     """Lines that are neither blank nor part of a docstring."""
     inside: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             inside.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(source.splitlines(), 1)
@@ -112,13 +125,12 @@ def measure(*sources: str) -> Density:
     sizes: list[int] = []
     loops = packed = comments = code = wide = lines = 0
     for source in sources:
-        tree = ast.parse(source)
-        here = list(statements(tree))
+        here = list(statements(nodes(source)))
         sizes += [size(one) for one in here]
         packed += sum(is_packed(one) for one in here)
-        loops += sum(isinstance(node, COMPREHENSIONS) for node in ast.walk(tree))
+        loops += sum(isinstance(node, COMPREHENSIONS) for node in nodes(source))
         comments += len(comment_lines(source))
-        code += code_lines(source, tree)
+        code += code_lines(source)
         wide += sum(len(line) > COLUMNS for line in source.splitlines())
         lines += len(source.splitlines())
     n = max(len(sizes), 1)
@@ -138,15 +150,16 @@ def unexplained(source: str) -> list[str]:
     """Functions whose body has more than `STEPS` statements of its own and no comment."""
     explained = comment_lines(source)
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if not isinstance(node, BODIES):
             continue
+        lines = range(node.lineno, (node.end_lineno or 0) + 1)
+        if len(lines) <= STEPS or not explained.isdisjoint(lines):
+            continue
         inner = [one for one in ast.walk(node) if isinstance(one, BODIES) and one is not node]
-        held = {id(one) for other in inner for one in statements(other)}
-        own = [one for one in statements(node) if id(one) not in held and one is not node]
-        if len(own) > STEPS and explained.isdisjoint(
-            range(node.lineno, (node.end_lineno or 0) + 1)
-        ):
+        held = {id(one) for other in inner for one in statements(ast.walk(other))}
+        own = [one for one in statements(ast.walk(node)) if id(one) not in held and one is not node]
+        if len(own) > STEPS:
             found.append(node.name)
     return found
 

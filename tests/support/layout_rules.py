@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from density import too_dense
+from density import nodes, parsed, too_dense
 
 ROOT = Path(__file__).parents[2] / "icl_interp"
 
@@ -156,17 +156,6 @@ class Import(NamedTuple):
     line: int
     # As the file is loaded, not later inside a function and not for type checkers only.
     on_load: bool
-
-
-@functools.cache  # every rule asks, and none changes a tree
-def parsed(source: str) -> ast.Module:
-    return ast.parse(source)
-
-
-@functools.cache
-def nodes(source: str) -> tuple[ast.AST, ...]:
-    """All of a file, in no particular order."""
-    return tuple(ast.walk(parsed(source)))
 
 
 @functools.cache

@@ -273,7 +273,7 @@ OUTSIDE_CLAIM = Claim(
                 "room",
                 at_least(ROOM),
                 "What knows the mixture predicts combinations nearly as well as can be (at most "
-                f"{{value:.2g}} {OF_SQUARE} could be gained, {ROOM:g} needed).",
+                f"{{value:.2g}} {OF_SQUARE} could be gained, and {ROOM:g} is needed for sure).",
             ),
         ),
         terms="What knows the mixture alone is its Bayes predictor and that of each family; the "
