@@ -91,13 +91,28 @@ def task_words(task: Mapping[str, Any]) -> str:
     'Mine; n dims 5'
     >>> task_words({"kind": "Mine", "directions": [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]})
     'Mine; directions (3 x 2)'
+    >>> task_words({"kind": "Mixture", "tasks": [{"kind": "A", "n_points": 9}, {"kind": "B",
+    ...     "n_points": 9, "n_dims": 5}]})
+    'Mixture of (A) and (B; n dims 5); 9 points'
     """
     parts = [function_words(task)]
-    if "inputs" in task:
-        parts.append(f"x ~ {law_words(task['inputs'])}")
-    if "n_points" in task:
-        parts.append(f"{law_words(task['n_points'])} points")
+    inputs = what_all_have(task, "inputs")
+    if inputs is not None:
+        parts.append(f"x ~ {law_words(inputs)}")
+    n_points = what_all_have(task, "n_points")
+    if n_points is not None:
+        parts.append(f"{law_words(n_points)} points")
     return "; ".join(filter(None, parts))
+
+
+def what_all_have(task: Mapping[str, Any], name: str) -> Any:
+    """A setting of a task, or of all tasks of a mixture; None where it has none, or they differ."""
+    if name in task:
+        return task[name]
+    values = [one.get(name) for one in task.get("tasks", ())]
+    if values and all(value == values[0] for value in values):
+        return values[0]
+    return None
 
 
 def function_words(task: Mapping[str, Any]) -> str:
@@ -106,8 +121,15 @@ def function_words(task: Mapping[str, Any]) -> str:
         degrees = law_words(task.get("degrees", ()))
         coefficients = law_words(task.get("coefficients"))
         return f"degree {degrees}; coefficients {coefficients}"
-    parts = [str(task.get("kind", ""))]
+    # Its kind; of a mixture, with the functions of its tasks.
+    kind = str(task.get("kind", ""))
+    families = [f"({function_words(family)})" for family in task.get("tasks", ())]
+    if families:
+        kind += f" of {' and '.join(families)}"
+    parts = [kind]
     for key, value in task.items():
+        if key == "tasks":
+            continue
         if value and key not in ("kind", "inputs", "n_points"):
             name = key.replace("_", " ")
             parts.append(f"{name} {law_words(value)}")

@@ -344,7 +344,8 @@ def test_zoo_lists_every_bundled_model_by_task(monkeypatch, capsys):
             "degree " + ", ".join(map(str, task["degrees"])) if "degrees" in task else task["kind"]
         )
         assert said.startswith(kind)
-        assert f"{task['n_points']} points" in said
+        length = task.get("n_points") or task["tasks"][0]["n_points"]
+        assert f"{length} points" in said
     assert "covariance Exponential(mean 1)" in out
     assert "1 heads" not in out
 

@@ -6,7 +6,14 @@ from typing import Any
 from icl_interp.analyses.claim import EXPLAINS, NOT_LEARNED
 from icl_interp.analyses.finding import Finding
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
-from icl_interp.descriptions import OUTSIDE, function_words, law_words, number, value_words
+from icl_interp.descriptions import (
+    OUTSIDE,
+    function_words,
+    law_words,
+    number,
+    value_words,
+    what_all_have,
+)
 
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
@@ -132,8 +139,9 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     # The task.
     task = model.get("task", {})
     known = "asked" if model.get("outside") else "trained"  # nothing tells how a predictor was made
-    if "inputs" in task:
-        law = law_words(task["inputs"])
+    inputs = what_all_have(task, "inputs")
+    if inputs is not None:
+        law = law_words(inputs)
         tiles.append((f"x ~ {law}", f"{known} range", function_words(task)))
     if "n_points" in model:
         n = int(model["n_points"])
