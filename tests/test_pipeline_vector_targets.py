@@ -363,18 +363,22 @@ def test_a_sweep_equals_whole_prompts(encoding, direction):
 # ---- analysis ------------------------------------------------------------------------------------
 
 OF_NUMBERS = {
-    "limits.layernorm_saturation",
-    "limits.layernorm_causes_saturation",
-    "limits.layernorm_causes_failure",
     "limits.context_erased",
     "limits.linear_asymptote",
-    "limits.boundary_immediate",
     "limits.no_icl_at_high_norm",
     "limits.training_density",
     "limits.larger_intervals",
     "limits.last_layer",
 }
-OF_ANY = {"limits.softmax_hardmax", "limits.softmax_uniform", "heads.orthogonality"}
+OF_ANY = {
+    "limits.softmax_hardmax",
+    "limits.softmax_uniform",
+    "heads.orthogonality",
+    "limits.layernorm_saturation",
+    "limits.layernorm_causes_saturation",
+    "limits.layernorm_causes_failure",
+    "limits.boundary_immediate",
+}
 
 
 @pytest.mark.slow
