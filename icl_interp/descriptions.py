@@ -106,7 +106,12 @@ def task_words(task: Mapping[str, Any]) -> str:
 
 
 def what_all_have(task: Mapping[str, Any], name: str) -> Any:
-    """A setting of a task, or of all tasks of a mixture; None where it has none, or they differ."""
+    """A setting of a task, or of all tasks of a mixture; None where it has none, or they differ.
+
+    >>> mixture = {"tasks": [{"n_dims": 5, "n_points": 9}, {"n_dims": 5, "n_points": 17}]}
+    >>> what_all_have(mixture, "n_dims"), what_all_have(mixture, "n_points")
+    (5, None)
+    """
     if name in task:
         return task[name]
     values = [one.get(name) for one in task.get("tasks", ())]

@@ -3,7 +3,7 @@
 python tools/fill_registry.py PARTS [--models NAME ...] [--planted NAME ...] [--draws N]
 
 Each model is a job with a part in PARTS: called again, it makes what is missing. Without names, all
-bundled models and seeds are analysed (half an hour on one core), and one draw of each construction
+bundled models and seeds are analysed (an hour on one core), and one draw of each construction
 is made (five minutes). `--models` and `--planted` without names leave the kind out. Reports of
 anybody else's models come in by `icl-interp registry add REPORT`, which keeps their hash alone.
 """

@@ -197,8 +197,8 @@ def _outer(decade: tuple[float, float], sign: int) -> int:
 def _distance(ends: DataArray, closed: np.ndarray, rays: DataArray, u: float) -> Interval:
     """Root mean square distance of f at the end from the closed form in u.
 
-    It is the largest of all directions: of vectors those of the rays, where alone the closed form
-    is known.
+    It is the largest of all directions: of numbers those of the axis and of the rays, of vectors
+    those of the rays alone.
     """
     squares = rays.values
     if "target" not in ends.dims:
@@ -311,15 +311,14 @@ def _rows(
     ends = results[far.ends]
     drawn = results[between.drawn]
     u = output_unit.u(results)
-    # A vector tends to a vector, which is no number to show.
-    levels = ends.values[:, -1] if "target" not in ends.dims else ()
-    for direction, level in zip("+-", levels, strict=False):
-        yield {
-            "direction": direction,
-            "measured": float(level.mean()),
-            "closed form": float(weights[f"plateau {direction}"]),
-            SPREAD: float(level.std()),
-        }
+    if "target" not in ends.dims:  # a vector tends to a vector, which is no number to show
+        for direction, level in zip("+-", ends.values[:, -1], strict=True):
+            yield {
+                "direction": direction,
+                "measured": float(level.mean()),
+                "closed form": float(weights[f"plateau {direction}"]),
+                SPREAD: float(level.std()),
+            }
     yield {
         "c": weights["c"],
         "r": weights["r"],

@@ -39,25 +39,25 @@ def _about_onset(lab: Lab) -> dict[str, Sweep]:
 def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
     """What weights alone say: outputs lie in [c - r, c + r]; plateaus and onset of pre-norm models.
 
-    "onset" is the |x| from which a norm divides the
-    query out, with its interval over units: of pre-norm models `predicted_onset`, of post-norm ones
-    `norms_begin`. NaN where a formula does not apply: no final norm, a read-in that centring
-    removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
+    "onset" is the |x| from which a norm divides the query out, with its interval over units: of
+    pre-norm models `predicted_onset`, of post-norm ones `norms_begin`. NaN where a formula does not
+    apply: no final norm, a read-in that centring removes or `embed_bound` bounds. The plateaus are
+    those along the first coordinate. Of vectors only the onset is told: each coordinate has an
+    interval (`certified`) and plateaus of its own.
     """
-    above = float("nan")
-    below = float("nan")
+    c = r = above = below = float("nan")
     onset = NO_ONSET
-    # Intervals and plateaus are told of numbers: of a vector each coordinate has its own.
-    c = r = float("nan")
+    is_bounded = has_certificate(lab)
+    levels_off = is_bounded and has_plateaus(lab)
     if lab.task.n_targets == 1:
         c, r = (float(one[0]) for one in certified(lab))
-    if has_certificate(lab) and has_plateaus(lab):
-        if lab.task.n_targets == 1:
+        if levels_off:
             [read_out] = _read_outs(lab)
             ends = theory.plateau(_read_in(lab)[0], *read_out)
             above, below = map(float, ends)
+    if levels_off:
         onset = predicted_onset(lab, swept["near"])
-    elif has_certificate(lab) and levels_off_after_norms(lab):
+    elif is_bounded and levels_off_after_norms(lab):
         onset = norms_begin(lab, swept["near"], swept["far"])
     # A table of one row.
     found = {"c": [c], "r": [r], "plateau +": [above], "plateau -": [below]}
