@@ -59,6 +59,17 @@ class Curriculum:
                     f"{shown(self.degrees)}"
                 )
 
+    def points(self, n_points: int, step: int) -> int:
+        """Points of the prompts that a step poses, for a task whose prompts have `n_points`.
+
+        >>> Curriculum(first_points=3, until=100).points(21, 50)
+        12
+        """
+        if step >= self.until:
+            return n_points
+        first = min(self.first_points, n_points)
+        return first + (n_points - first) * step // self.until
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -226,6 +237,18 @@ class RunConfig:
             )
         for _, stage in degrees:
             self.task.with_degrees(stage)  # refuses what are no degrees
+
+    @property
+    def reached(self) -> Task:
+        """The task with the longest prompts of the whole training.
+
+        They are shorter than `task.n_points` where the curriculum of lengths stops early. A model
+        has read no longer prompt, and vectors of later positions are as they were drawn.
+        """
+        if self.training is None:
+            return self.task
+        longest = self.training.curriculum.points(self.task.n_points, self.training.steps - 1)
+        return self.task.with_points(longest) if longest < self.task.n_points else self.task
 
 
 def find_encoding(name: object) -> None:

@@ -73,7 +73,7 @@ class Checkpoint:
                 told.append(f"{name} {number(found[key])}")
         rows = {
             "model": model_words(encode(self.config.model)),
-            "task": task_words(encode(self.config.task)),
+            "task": task_words(encode(self.task)),
             "encoding": tokens.name_of(self.encoding),
             "step": self.step,
             "in distribution": ", ".join(told),
@@ -272,7 +272,8 @@ def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
     encoding = given.encoding or found.encoding
     if task == found.task and encoding == found.encoding:
         return found
-    config = RunConfig(found.model.cfg, task, tokens.name_of(encoding), found.config.training)
+    posed = given.task or found.config.task
+    config = RunConfig(found.model.cfg, posed, tokens.name_of(encoding), found.config.training)
     same = task == found.task
     provenance = found.provenance if same else assumptions.without_task(found.provenance)
     return Checkpoint(found.model, task, encoding, config, found.step, provenance, found.folder)
@@ -289,6 +290,9 @@ def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint
         )
     encoding = given.encoding or parts.encoding or tokens.infer_for(task, parts.model.cfg.d_in)
     config = RunConfig(parts.model.cfg, task, tokens.name_of(encoding), parts.training)
+    # A run whose prompts never grew to full length is asked about the length that they reached.
+    if given.task is None and provenance.get("finished"):
+        task = config.reached
     return Checkpoint(parts.model, task, encoding, config, parts.step, provenance, parts.folder)
 
 

@@ -26,11 +26,7 @@ def learning_rate(training: TrainingConfig, step: int) -> float:
 def task_at(training: TrainingConfig, task: Task, step: int) -> Task:
     """The task as the curriculum poses it at a step: shorter prompts, fewer degrees."""
     curriculum = training.curriculum
-    n_points = task.n_points
-    if step < curriculum.until:
-        first = min(curriculum.first_points, n_points)
-        n_points = first + (n_points - first) * step // curriculum.until
-    posed = task.with_points(n_points)
+    posed = task.with_points(curriculum.points(task.n_points, step))
     reached = [degrees for start, degrees in curriculum.degrees if start <= step]
     if not reached:
         return posed

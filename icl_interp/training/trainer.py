@@ -370,10 +370,9 @@ class Run:
             **speed,
         }
         if speed["finished"]:
-            checkpoint = Checkpoint(
-                self.model.eval(), self.config.task, self.encoding, self.config, self.step
-            )
-            stamp["in_distribution"] = evaluation.in_distribution(checkpoint, self.config.task)
+            task = self.config.reached
+            checkpoint = Checkpoint(self.model.eval(), task, self.encoding, self.config, self.step)
+            stamp["in_distribution"] = evaluation.in_distribution(checkpoint, task)
         write_json(self.out / store.PROVENANCE, stamp)
 
     def _state(self) -> state.State:

@@ -126,11 +126,12 @@ def test_every_shipped_recipe_is_a_run(name):
         == resolve(str(bundled.recipes()[name]))
         == resolve(yaml.safe_load(bundled.recipes()[name].read_text()))
     )
-    # Every step poses prompts that the model has room for, up to the full length.
+    # Every step poses prompts that the model has room for, up to the full length but for one run.
     lengths = [
         task_at(run.training, run.task, step).n_points for step in range(0, run.training.steps, 97)
     ]
-    assert max(lengths) == run.task.n_points
+    assert max(lengths) == run.reached.n_points
+    assert (run.reached == run.task) == (not name.endswith("_stopped"))
     HookedTransformer(run.model)
 
 

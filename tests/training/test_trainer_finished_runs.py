@@ -6,9 +6,18 @@ import pytest
 import tiny_runs
 from helpers import must_fail
 from test_cli import refused, run
+from tiny_runs import N_STEPS
 
+from icl_interp import evaluation
+from icl_interp.checkpoints import store
+from icl_interp.checkpoints.config import Curriculum
+from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.training import trainer
+
+
+def read_metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +95,41 @@ def test_at_the_command_line(monkeypatch, capsys, folder, damaged, tmp_path):
     status, _, err = run(monkeypatch, capsys, "train", tmp_path / "tiny.yaml", "--out", folder)
     refused(status, err, "in_distribution must be a mapping")
     must_fail(refused, 0, err)
+
+
+EARLY = {"training": {"curriculum": {"first_points": 2, "until": 2 * N_STEPS}}}
+
+
+def check_stopped_early(run: Checkpoint, n_points: int):
+    """Asked about the prompts that it was trained on, while its config says what was run."""
+    assert run.task == run.config.task.with_points(n_points)
+    assert run.config.task.n_points == 5
+    assert (f"when prompts had {n_points} of 5 points" in str(run.provenance)) == (n_points < 5)
+
+
+def test_a_curriculum_that_stops_early_is_asked_at_the_length_it_reached(tmp_path, monkeypatch):
+    """2 + 3 * 11 / 24 points at the last step: positions beyond these were never trained."""
+    run = trainer.train(tiny_runs.data(**EARLY), tmp_path / "early", progress=False)
+    lengths = [line["n_points"] for line in read_metrics(tmp_path / "early")]
+    assert max(lengths) == 3
+    check_stopped_early(run, 3)
+    check_stopped_early(store.load(run.save(tmp_path / "again")), 3)
+    check_stopped_early(store.load(run, encoding="interleaved"), 3)
+    # The error that stands in provenance is that of these prompts.
+    stored = run.provenance["in_distribution"]
+    assert stored == evaluation.in_distribution(run, run.task)
+    # A task that is given is asked as it is, and the note goes.
+    longer = store.load(tmp_path / "early", task=run.config.task)
+    assert longer.task.n_points == 5
+    assert "of 5 points" not in str(longer.provenance)
+    # A run that reached full length is asked about it.
+    whole = trainer.train(tiny_runs.data(), tmp_path / "whole", progress=False)
+    check_stopped_early(whole, 5)
+    monkeypatch.setattr(Curriculum, "points", lambda self, n_points, step: n_points)
+    must_fail(check_stopped_early, store.load(tmp_path / "early"), 3)
+
+
+def test_a_run_that_is_not_finished_is_asked_about_its_task(tmp_path):
+    """Its curriculum goes on once it is resumed."""
+    tiny_runs.train_until(tiny_runs.data(**EARLY), tmp_path / "run", 7)
+    assert store.load(tmp_path / "run").task.n_points == 5

@@ -102,7 +102,21 @@ def read(source: Source, given: Given) -> Parts:
     origin = read_provenance(folder, config)
     encoding = tokens.named(config.encoding)
     step = origin.get("step", 0)
-    return Parts(model, config.task, encoding, config.training, step, origin, folder)
+    asked = given.task is None and origin.get("finished")
+    notes = _shortened(config) if asked else ()
+    return Parts(model, config.task, encoding, config.training, step, origin, folder, notes=notes)
+
+
+def _shortened(config: RunConfig) -> tuple[str, ...]:
+    """A sentence for a run whose prompts never grew to full length."""
+    full = config.task.n_points
+    reached = config.reached.n_points
+    if reached == full:
+        return ()
+    return (
+        f"Its curriculum stopped when prompts had {reached} of {full} points, so it is asked about "
+        f"prompts of {reached} points.",
+    )
 
 
 def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
