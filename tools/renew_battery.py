@@ -57,21 +57,22 @@ def main() -> None:
     asked = parser.parse_args()
 
     study = STUDIES.named(asked.study)
-    kept = battery.kept(study)
-    if kept is None or study.folder is None:
-        raise InputError(f"the package keeps no battery of {study.name}: run selfcheck --full")
+    if study.folder is None:
+        raise InputError(f"{study.name} has no folder of the package that could keep its battery")
+    sources = job_cache.sources(study)
+    folder = asked.parts / study.name / sources
+    # Without a kept battery it begins with one that has no parts.
+    kept = battery.kept(study) or battery.run(study, folder, only=[])
     # Constructions that the study has no more are dropped.
     there = kept.draws["construction"].isin([one.name for one in study.constructions])
     kept = replace(kept, draws=kept.draws[there].reset_index(drop=True))
     place = study.folder / "results" / "battery.json"
-    sources = job_cache.sources(study)
     left = [part for part in missing(study, kept, sources) if part[0] in asked.kinds]
     end = time.monotonic() + 60 * asked.minutes
     engine = Engine("local", {"processes": asked.processes})
     while left and time.monotonic() < end:
         # As many parts at once as there are processes.
         some, left = left[: asked.processes], left[asked.processes :]
-        folder = asked.parts / study.name / sources
         made = battery.run(study, folder, engine=engine, only=some)
         kept = kept.renewed(made, battery.names(study))
         keep(kept, place)

@@ -26,13 +26,19 @@ SOURCE = (
     "von Oswald et al. (2023), trained linear self-attention beside descent and GD++ (which figure "
     "it is could not be checked)"
 )
-RECIPES = {1: "lsa_fixed", 2: "lsa_fixed_2_layers", 3: "lsa_fixed_3_layers"}
+RECIPES = {
+    1: "lsa_fixed",
+    2: "lsa_fixed_2_layers",
+    3: "lsa_fixed_3_layers",
+    4: "lsa_fixed_4_layers",
+    8: "lsa_fixed_8_layers",
+}
 NEAREST = at_most("squared distance to L steps of the nearest family", steps.NEAR, steps.FAR)
+LAYERS = "1, 2, 3, 4 and 8 layers of linear self-attention"
 SIZES = {
-    "smoke": "1, 2 and 3 layers of linear self-attention, d = 5, N = 20, 200 steps: shows that it "
-    "runs, and nothing else",
-    "small": "1, 2 and 3 layers of linear self-attention, d = 5, N = 20, 6,000 steps of Adam",
-    "paper": "1, 2 and 3 layers of linear self-attention, d = 10, N = 10, 10,000 steps of Adam",
+    "smoke": f"{LAYERS}, d = 5, N = 20, 200 steps: shows that it runs, and nothing else",
+    "small": f"{LAYERS}, d = 5, N = 20, 6,000 steps of Adam",
+    "paper": f"{LAYERS}, d = 10, N = 10, 10,000 steps of Adam",
 }
 STATISTICS = ("value", "low", "high")
 
