@@ -35,8 +35,17 @@ hypothesis.settings.load_profile("icl_interp")
 
 logging.getLogger("icl_interp").addHandler(SURFACE)
 
-from measured_claims import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
-from small_reports import _shared_folder, any_report, small  # noqa: E402, F401
+
+def pytest_configure(config):
+    """Fixtures that import the package, so after the hook.
+
+    The process that only starts workers runs no test and needs none of them.
+    """
+    starts_workers = getattr(config.option, "numprocesses", None)
+    if starts_workers and not hasattr(config, "workerinput"):
+        return
+    for name in ("measured_claims", "small_reports"):
+        config.pluginmanager.import_plugin(name)
 
 
 @pytest.fixture

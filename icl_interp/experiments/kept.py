@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, settings
+from icl_interp.experiments import base, settings, variants
 from icl_interp.experiments.settings import Row
 from icl_interp.provenance import read_json
 from icl_interp.registers import View
@@ -48,7 +48,11 @@ def is_current(record: Mapping[str, Any], experiment: base.Experiment) -> bool:
 
 
 def place(name: str) -> Path | None:
-    """Where the results of an experiment are kept; None where its study has no folder for them."""
+    """Where the results of an experiment are kept; None where its study has no folder for them.
+
+    Args:
+        name: its id, for a variant the name of its folder, such as "limits.table1.post_ln".
+    """
     study, _, rest = name.partition(".")
     return FOLDERS[study] / f"{rest}.json" if study in FOLDERS else None
 
@@ -59,6 +63,11 @@ def path(name: str) -> Path | None:
     return file if file and file.is_file() else None
 
 
+def names() -> list[str]:
+    """Experiments and variants whose results come with the package."""
+    return [name for name in variants.every() if path(name)]
+
+
 def record(name: str) -> dict[str, Any]:
     """All that was written about a run of an experiment.
 
@@ -67,13 +76,14 @@ def record(name: str) -> dict[str, Any]:
     Raises:
         InputError: an unknown id, or one without results in the package.
     """
-    base.get(name)
+    experiment = variants.in_folder(name)
     file = path(name)
     if file is None:
-        have = ", ".join(n for n in base.names() if path(n)) or "none"
+        have = ", ".join(names()) or "none"
+        form = f" --variant {experiment.variant}" if experiment.variant else ""
         raise InputError(
             f"no results of {name} come with the package (there are: {have}): icl-interp reproduce "
-            f"{name}"
+            f"{experiment.id}{form}"
         )
     return checked(read_json(file), str(file))
 

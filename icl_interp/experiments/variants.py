@@ -75,6 +75,35 @@ def of(experiment: Experiment, name: str) -> Experiment:
     return replace(experiment, models=models, sizes=sizes, variant=name)
 
 
+def every() -> list[str]:
+    """The folders of all experiments, each with those of its variants behind it.
+
+    >>> [name for name in every() if name.startswith("limits.table1")]
+    ['limits.table1', 'limits.table1.post_ln']
+    """
+    found = []
+    for name in names():
+        found.append(name)
+        for variant in get(name).variants:
+            found.append(f"{name}.{variant.name}")
+    return found
+
+
+def in_folder(name: str) -> Experiment:
+    """The experiment of a folder, which may end with the name of a variant.
+
+    Raises:
+        InputError: there is no such experiment.
+
+    >>> in_folder("limits.table1.post_ln").variant
+    'post_ln'
+    """
+    original, _, variant = name.rpartition(".")
+    if original in names():
+        return of(get(original), variant)
+    return get(name)
+
+
 def _of_name(experiment: Experiment, name: str) -> Variant:
     for variant in experiment.variants:
         if variant.name == name:

@@ -152,7 +152,8 @@ def index_markdown(records: Sequence[Record]) -> str:
     for record in records:
         missing = f" Missing: {', '.join(record['missing'])}." if record["missing"] else ""
         parts.append(
-            f"## {record['id']}: {record['title']}\n\n{record['source']}. {_origin(record)}\n\n"
+            f"## {folder_of(record)}: {record['title']}\n\n"
+            f"{record['source']}. {_origin(record)}\n\n"
             f"Ours: {record['scale']['words']}.{missing}\n\n{_settings_markdown(record)}"
             f"{_says_markdown(record)}{_numbers(record)}"
         )
@@ -237,6 +238,10 @@ def parts_of(line: str) -> tuple[Look | None, str, str]:
 
 def address(record: Record) -> str:
     """The folder of an experiment, or of its variant, as a part of an address."""
+    return quote(folder_of(record), safe="")
+
+
+def folder_of(record: Record) -> str:
+    """The folder of an experiment, or of its variant."""
     variant = record.get("variant")
-    name = f"{record['id']}.{variant}" if variant else record["id"]
-    return quote(name, safe="")
+    return f"{record['id']}.{variant}" if variant else record["id"]

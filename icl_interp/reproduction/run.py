@@ -259,7 +259,7 @@ def _record(
 ) -> dict[str, Any]:
     scale = setup.preset.name
     comparison = experiment.compare(results)
-    found = _hedged(experiment, results, scale)
+    found = said(experiment, results, scale)
     provenance = {
         "command": _command(experiment, setup),
         "seed": setup.seed,
@@ -278,7 +278,7 @@ def _record(
     return {
         "schema": kept.SCHEMA,
         "id": experiment.id,
-        "title": _title(experiment),
+        "title": title(experiment),
         "source": experiment.source,
         "variant": experiment.variant,
         "scale": kept.scale_of(experiment, scale),
@@ -304,14 +304,14 @@ def _command(experiment: Experiment, setup: Setup) -> str:
     return command
 
 
-def _title(experiment: Experiment) -> str:
+def title(experiment: Experiment) -> str:
     """The title, and the variant that it is in."""
     if not experiment.variant:
         return experiment.title
     return f"{experiment.title} (variant {experiment.variant})"
 
 
-def _hedged(
+def said(
     experiment: Experiment, results: Mapping[str, Result], scale: str
 ) -> tuple[Statement, ...]:
     """The experiment's statements; at scale smoke, none agrees or disagrees with a paper.
@@ -351,11 +351,7 @@ def _markdown(result: Reproduction, comparison: DataFrame) -> str:
 def write_index(out: Path) -> None:
     """The page and README of all that stands in the folder, from earlier calls too."""
     records = []
-    folders = []
-    for name in names():
-        folders.append(name)
-        folders += [f"{name}.{variant.name}" for variant in get(name).variants]
-    for folder in folders:
+    for folder in variants.every():
         path = out / folder / "results.json"
         if path.is_file():
             records.append(kept.checked(read_json(path), str(path)))

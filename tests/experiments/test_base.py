@@ -8,7 +8,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, errors, kept, presets
+from icl_interp.experiments import base, errors, kept, presets, variants
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, HOLDS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
@@ -190,15 +190,17 @@ def test_every_experiment_runs_at_scale_smoke(name, together):
 # Results that come with the package
 
 
-KEPT = [name for name in base.names() if kept.path(name)]
+KEPT = kept.names()
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_results_in_the_package_say_what_they_said(name):
     """A change of words has to be followed by `python tools/keep_results.py`."""
     record = kept.record(name)
-    assert record["id"] == name
-    assert tuple(record["says"]) == base.get(name).says(kept.results(name))
+    experiment = variants.in_folder(name)
+    assert (record["id"], record.get("variant", "")) == (experiment.id, experiment.variant)
+    found = run.said(experiment, kept.results(name), record["scale"]["name"])
+    assert record["says"] == [statement.sentence for statement in found]
 
 
 def says_what_was_run(record, experiment):
@@ -214,17 +216,19 @@ def says_what_was_run(record, experiment):
 def test_results_in_the_package_say_what_was_run(name):
     """A record whose models are no longer those of the experiment keeps its own size."""
     record = kept.record(name)
-    says_what_was_run(record, base.get(name))
+    experiment = variants.in_folder(name)
+    says_what_was_run(record, experiment)
     other = {**record, "models": {**record["models"], "another": {}}}
-    if kept.is_current(record, base.get(name)):
-        must_fail(says_what_was_run, other, base.get(name))
+    if kept.is_current(record, experiment):
+        must_fail(says_what_was_run, other, experiment)
 
 
 @pytest.mark.slow
 def test_results_in_the_package_can_be_drawn():
     for name in KEPT:
         results = kept.results(name)
-        assert reproductions.draw(name, results, base.get(name).compare(results))
+        experiment = variants.in_folder(name)
+        assert reproductions.draw(experiment.id, results, experiment.compare(results))
     assert sum(kept.path(name).stat().st_size for name in KEPT) < 2 * 2**20
 
 

@@ -7,7 +7,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, variants
+from icl_interp.experiments import base, kept, variants
 from icl_interp.experiments.kept import checked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import read_json
@@ -144,3 +144,20 @@ def test_a_variant_stands_beside_the_experiment(tmp_path):
 
     leads_to_both((tmp_path / "index.html").read_text())
     must_fail(leads_to_both, index([plain]))
+
+
+def kept_apart(places):
+    """A variant's results stand beside those of the experiment, and replace none."""
+    assert len(set(places)) == len(places)
+    assert {place.parent for place in places} == {places[0].parent}
+
+
+def test_results_of_a_variant_are_kept_beside_those_of_the_experiment():
+    having = [name for name in variants.every() if name.startswith("limits.table1")]
+    assert [variants.in_folder(name).variant for name in having] == ["", "post_ln"]
+    kept_apart([kept.place(name) for name in having])
+    must_fail(kept_apart, [kept.place(variants.in_folder(name).id) for name in having])
+    with pytest.raises(InputError, match="has no variant 'pre_ln'"):
+        variants.in_folder("limits.table1.pre_ln")
+    with pytest.raises(InputError, match=r"reproduce limits\.figure8 --variant post_ln"):
+        kept.record("limits.figure8.post_ln")
