@@ -104,6 +104,7 @@ def takes_loggers_and_prints_from_one_place(path, source):
             raise AssertionError(f"{path}:{node.lineno} makes a console of its own")
 
 
+@pytest.mark.slow
 def test_no_module_has_a_way_around():
     for path in sorted(ROOT.rglob("*.py")):
         takes_loggers_and_prints_from_one_place(

@@ -40,6 +40,7 @@ def check_unrounded(value, trip):
     assert json.dumps(back, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)  # each is written to the disk for good
 @given(value=JSON)
 def test_json_never_rounds(tmp_path_factory, value):

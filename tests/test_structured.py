@@ -135,6 +135,7 @@ def nested(levels, of=()):
     return found
 
 
+@pytest.mark.slow
 def test_too_deep_or_too_large_is_refused(monkeypatch):
     assert Stored(nested(DEPTH - 1), "x").plain()
     for levels in (DEPTH, 500, 10**5):

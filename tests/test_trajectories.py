@@ -47,6 +47,7 @@ def check_errors(found, models, loaded):
     assert found.error["value"].tolist() == pytest.approx(by_hand, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_snapshots(run, found):
     loaded = store.load(run)
     models = loaded.snapshots()

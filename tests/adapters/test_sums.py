@@ -58,6 +58,7 @@ def is_a_sum(model):
     assert model.no_sum is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUMS)
 def test_own_hook_points_add_up(name):
     model = make(name)

@@ -70,6 +70,7 @@ QUICK = ("descent, 2 steps",)
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in PLANTED if name not in QUICK]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*QUICK, *SLOW])
 def test_a_planted_algorithm_is_found(name):
     report = planted(name)
@@ -147,6 +148,7 @@ def test_values_that_are_vectors():
     assert report.by_layer is not None
 
 
+@pytest.mark.slow
 def test_a_model_that_learns_nothing_is_said_to():
     cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=26, d_in=4, init_std=1.0)
     report = icl_interp.algorithm(HookedTransformer(cfg), TASK, n_functions=256)

@@ -57,6 +57,7 @@ def test_an_adapted_module_is_asked_as_the_model_is(reports):
     must_fail(check, replace(adapted, by_layer=adapted.by_layer[::-1]))
 
 
+@pytest.mark.slow
 def test_layers_that_nobody_named_are_left_out():
     task = icl_interp.tasks.LinearRegression(n_dims=1, n_points=5)
     module = icl_interp.adapt(Gated(), encoding="interleaved", task=task)

@@ -181,6 +181,7 @@ def test_what_is_measured_of_controls():
     must_fail(check_needs, lambda claim: set(replace(claim, kind="architecture").needs))
 
 
+@pytest.mark.slow
 def test_controls_that_are_not_measured_would_change_no_verdict():
     check_same_as_with_all(as_measured)
     must_fail(

@@ -107,6 +107,7 @@ def check_values(learned) -> None:
     assert learned(found)
 
 
+@pytest.mark.slow
 def test_where_no_best_is_known_values_without_noise_tell():
     check_values(lambda errors: facts(errors).has_learned)
     must_fail(check_values, lambda errors: errors["r2"] > LEARNED_R2)
@@ -207,6 +208,7 @@ def check_copies(found) -> None:
         assert sum(other.config.training.seed == 77 for other in matched.values()) == (not is_copy)
 
 
+@pytest.mark.slow
 def test_a_copy_is_no_second_seed(monkeypatch):
     check_copies(companions_of_model)
     monkeypatch.setattr(weights, "are_copies", lambda one, other: False)

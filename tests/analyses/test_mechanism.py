@@ -171,6 +171,7 @@ def test_the_lens_ends_at_the_models_own_prediction(lab):
     assert float(found.sel(statistic="distance", depth=1).min()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "names"),
     [

@@ -109,6 +109,7 @@ def test_every_claim_says_what_it_reads():
         assert not REGISTRY[name].about_weights
 
 
+@pytest.mark.slow
 def test_what_needs_weights_does_not_apply_and_says_so():
     report = analysed(ridge(1e-3), REGISTRY, n_prompts=16)
     for finding in report.findings:
@@ -166,6 +167,7 @@ def test_a_claim_about_training_needs_a_control():
 # ---- the report ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_says_that_it_is_seen_from_outside(tmp_path):
     report = analysed(kernel_average(0.05), [ERASED, LEVEL, "limits.layernorm_saturation"])
     report.save(tmp_path, formats=("html", "json", "md"))

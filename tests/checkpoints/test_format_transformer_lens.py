@@ -188,6 +188,7 @@ NATIVE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mostly_slow(NATIVE, 2))
 @pytest.mark.parametrize("make", [inside, Beside], ids=["inside", "beside"])
 def test_a_boot_native_model_computes_the_same_from_disk_and_from_memory(tmp_path, kind, make):

@@ -85,6 +85,7 @@ def test_another_approximation_of_the_activation_is_noticed(monkeypatch):
     must_fail(refused, model)
 
 
+@pytest.mark.slow
 def test_what_is_no_wrapper_stays():
     model = TheirTransformer()
     assert modules.unwrapped(model) is model

@@ -46,6 +46,7 @@ def stand_below_each_other(layout: dict) -> None:
     assert all(above[0] > below[1] for below, above in itertools.pairwise(rows))
 
 
+@pytest.mark.slow
 def test_panels_stand_below_each_other(figures):
     stacked = 0
     for name, figure in figures.items():
@@ -86,6 +87,7 @@ def test_the_title_keeps_its_words(figures):
     must_fail(words_fit, {"text": "<b>" + "word " * 20 + "</b>"})
 
 
+@pytest.mark.slow
 def test_no_number_changes(figures):
     """A trace gets another name or place of its bar of colours, and nothing else."""
     for figure in figures.values():

@@ -143,6 +143,7 @@ def test_settings_that_do_not_exist_are_refused(settings, message):
         for_paper(two_panels(), **settings)
 
 
+@pytest.mark.slow
 def test_a_report_gives_its_figures_for_print(small):
     figure = small.figure("boundary", width="page", panel=1)
     assert figure.layout.width == 661

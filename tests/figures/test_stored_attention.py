@@ -74,6 +74,7 @@ def test_where_no_patterns_are_held_there_is_no_view(small):
     assert shown.data["prompts"] == ["prompt 0", "prompt 1"]
 
 
+@pytest.mark.slow
 def test_it_is_the_same_from_a_stored_report(small, tmp_path):
     small.to_json(tmp_path / "report.json")
     assert Report.load(tmp_path).attention.data == small.attention.data

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from icl_interp.figures.style import TEMPLATE, Symlog, log_axis
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=20), st.sampled_from([1e-3, 0.1, 1.0]))
 def test_symlog_keeps_order_and_can_be_undone(values, threshold):
     axis, values = Symlog(threshold), np.sort(values)

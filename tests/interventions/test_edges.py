@@ -242,6 +242,7 @@ def test_paths_of_an_adapted_module_are_those_by_hand(name):
     assert torch.equal(path_predictions(module, *through), path_predictions(model, *through))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["first order", "integrated"])
 def test_estimates_of_an_adapted_module_are_those_of_the_model(method):
     def same(module):

@@ -224,6 +224,7 @@ def test_heads_of_a_model_without_attention_are_refused_by_name():
         patch(make("mlp only"), CLEAN, CORRUPTED, recovered, "z")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["resid_pre", "q", "result", "q_input", "mlp_in"])
 def test_an_adapted_module_is_patched_like_the_model(activation):
     def same(module):

@@ -308,6 +308,7 @@ def test_an_adapted_module_is_asked_in_float64():
     must_fail(are_gradients, coarse, double, prompts)
 
 
+@pytest.mark.slow
 def test_influence_in_an_adapted_module_is_that_in_the_model():
     """Differences on one side, gradients on the other; held by another object or by itself."""
     model = make("pre")

@@ -234,6 +234,7 @@ def test_without_scikit_learn_one_line_says_so(monkeypatch):
         fit(planted(), "X'y", STREAM, prompts=drawn())
 
 
+@pytest.mark.slow
 def test_an_adapted_module_is_probed_like_the_model():
     held = planted()
     fresh = HookedTransformer(held.model.cfg, seed=1).to(held.model.unembed.W_U).eval()

@@ -208,6 +208,7 @@ def test_one_function_has_no_interval():
         roles(held, PROMPTS[:1])
 
 
+@pytest.mark.slow
 def test_roles_in_an_adapted_module_are_those_in_the_model():
     model = make()
     tokens = Interleaved().encode(PROMPTS[:2]).to(model.numbers)

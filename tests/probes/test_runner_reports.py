@@ -177,11 +177,13 @@ def check(family, **change):
     np.testing.assert_allclose(found, shown, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_probe_gives_the_numbers_of_a_report(family):
     check(family)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_another_sample_precision_or_query_gives_others(family):
     for change in ({"seed": 1}, {"settings": {}}, {"move": 0.5}):

@@ -88,6 +88,7 @@ def check(model, query, context=(), queries=None):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize("name", ["pre", "post", "bidirectional"])
 def test_queries_under_an_intervention_are_those_of_whole_prompts(name, edit):

@@ -36,6 +36,7 @@ def check_numbers(report, said):
     assert f"level at {level} from x = {onset} on" in said
 
 
+@pytest.mark.slow
 def test_sentences_hold_the_numbers_that_they_rest_on():
     report = small_reports.report()
     assert 2 <= len(report.summary) <= 4

@@ -106,6 +106,7 @@ def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
         assert expected <= set(claims)
 
 
+@pytest.mark.slow
 def test_the_rule_on_names_of_files_sees_every_bundled_claim():
     package = {
         path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in ROOT.rglob("*.py")

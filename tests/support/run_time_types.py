@@ -5,15 +5,17 @@ is returned. That was two fifths of the time of all tests. Here Python binds the
 once, and the value that is returned is checked by itself, with the sizes of axes that the arguments
 have set. The hook and the check of shapes are jaxtyping's, all other checks beartype's.
 
-A function that is called very often is checked in its first calls, and then in one of ten: what is
-wrong with an annotation shows early, and two million checks were a third of the time of all tests.
-With JAXTYPING_DISABLE=1 nothing is checked, which is how users run the package.
+A function that is called very often is checked in its first calls, and then in one of fifty: what
+is wrong with an annotation shows early, and two million checks were a third of the time of all
+tests. CHECKED_CALLS=1000000000 checks all calls. With JAXTYPING_DISABLE=1 nothing is checked, which
+is how users run the package.
 """
 
 import dataclasses
 import functools
 import inspect
 import itertools
+import os
 from collections.abc import Callable
 from typing import Any, Self, get_type_hints
 
@@ -32,8 +34,9 @@ _CHECKED = beartype(
 ORIGINAL = jaxtyping.jaxtyped
 _AXES = ORIGINAL("context")  # what an axis is long, from here to the end of a call
 _config = jaxtyping.config
-FIRST = 100  # calls of each function that are all checked
-THEN = 10  # one of so many is checked after these
+# Calls of each function that are all checked.
+FIRST = int(os.environ.get("CHECKED_CALLS", "20"))
+THEN = 50  # one of so many is checked after these
 
 
 def install(package: str) -> None:

@@ -94,6 +94,7 @@ def test_each_run_stands_once_in_the_table(tmp_path):
         sweep.run(other, tmp_path / "out", HERE)
 
 
+@pytest.mark.slow
 def test_runs_of_one_shape_are_trained_together(tmp_path, monkeypatch):
     plain = sweep.run(planned(tmp_path, TEXT), tmp_path / "plain", HERE)
     seen = []

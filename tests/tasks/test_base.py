@@ -177,6 +177,7 @@ def check_values(task, parameters, xs, degree_up):
         assert (error <= 1e-13 * scale + 1e-300).all()
 
 
+@pytest.mark.slow
 @given(
     degree=st.integers(0, 6), reach=st.sampled_from([1.0, 30.0, 1e6]), seed=st.integers(0, 10**6)
 )

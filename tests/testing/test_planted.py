@@ -213,6 +213,7 @@ def fits(lines):
     assert max(map(len, lines)) <= 100
 
 
+@pytest.mark.slow
 def test_the_kept_trial_is_whole_and_fits_the_terminal():
     found = tools.kept()
     assert found is not None

@@ -204,6 +204,7 @@ def test_a_model_with_its_heads_elsewhere_predicts_alike_and_fails(family):
     must_fail(follows, other, plan, 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", PLANS)
 def test_an_untrained_model_fails_every_swap(family):
     plan = PLANS[family]

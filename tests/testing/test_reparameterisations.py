@@ -70,6 +70,7 @@ def test_each_edit_applies_to_some_architecture_and_each_architecture_has_some()
     assert len({edit.family for edit in EDITS}) == 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit", ["stream rotated", "width doubled (large)", "heads turned within themselves"]
 )

@@ -42,6 +42,7 @@ def copying():
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
     table = check_study(copying, "thorough")
     assert set(table["outcome"]) == {"kept"}

@@ -195,6 +195,7 @@ def test_a_group_that_mixes_its_runs_is_noticed(tmp_path, float64, monkeypatch, 
 # ---- stopped, and failed -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_runs_that_stand_at_different_steps_go_on(tmp_path, float64):
     runs = configs()
     references = train_apart(runs, tmp_path)
@@ -207,6 +208,7 @@ def test_runs_that_stand_at_different_steps_go_on(tmp_path, float64):
     assert [tiny_runs.contents(out) for out in outs] == before
 
 
+@pytest.mark.slow
 def test_a_group_that_was_stopped_goes_on_apart(tmp_path, float64, monkeypatch):
     runs = configs()
     references = train_apart(runs, tmp_path)
@@ -228,6 +230,7 @@ def test_a_group_that_was_stopped_goes_on_apart(tmp_path, float64, monkeypatch):
     check_same_runs(outs, references)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_stops_no_other(tmp_path, float64, monkeypatch):
     runs = configs()
     references = train_apart(runs, tmp_path)

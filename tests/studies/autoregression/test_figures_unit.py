@@ -43,6 +43,7 @@ def whole():
     return measured(case, IDENTITY_CLAIM, PAST_CLAIM, DIAGONALS_CLAIM, START_CLAIM)
 
 
+@pytest.mark.slow
 def test_products_of_heads(whole):
     results, known = whole
     heads = unit.complex_heads(unit.stored_heads(results[unit.heads]))

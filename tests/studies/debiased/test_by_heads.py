@@ -32,6 +32,7 @@ def results():
         return by_heads.run(setup)
 
 
+@pytest.mark.slow
 def test_opposite_heads_are_near_the_step_and_one_head_is_not(results):
     found = results["errors"].sel(statistic="value", quantity=by_heads.DISTANCE)
 

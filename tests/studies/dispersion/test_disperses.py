@@ -111,6 +111,7 @@ def test_scaled_softmax_has_the_exponent_of_theory(own):
     must_fail(check, -1.0)
 
 
+@pytest.mark.slow
 def test_a_head_that_writes_nothing_decides_nothing():
     case = weights.beside_sharp(generator(0, "test"))
     (finding,) = calibration.judge(case, (DISPERSES_CLAIM.id,))

@@ -32,6 +32,7 @@ def results():
         return largest_weight.run(setup)
 
 
+@pytest.mark.slow
 def test_slopes_of_known_heads_and_with_sharper_scores(results):
     slopes = results["slopes"].set_index(["model", "scores"])["value"]
 

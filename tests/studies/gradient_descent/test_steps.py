@@ -142,6 +142,7 @@ def test_who_is_not_asked():
     assert "needs weights" in (STEPS_CLAIM.exclusion(outside) or "")
 
 
+@pytest.mark.slow
 def test_a_trained_layer_is_a_preconditioned_step():
     report = icl_interp.analyze("lsa_fixed", claims=[STEPS_CLAIM.id], progress=False)
     finding = report[STEPS_CLAIM.id]

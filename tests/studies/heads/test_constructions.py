@@ -50,6 +50,7 @@ def check_prediction(case):
     assert 0.01 < float(missed) < 0.08
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_heads_make_one_prediction_together(name):
     case = NAMED[name].draw(0)

@@ -297,6 +297,7 @@ def whole_stream(model, layer, reading):
     return model.blocks[layer].attn.W_O.detach()
 
 
+@pytest.mark.slow
 def test_what_an_edit_changes_is_noticed(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(maps, "read_as", whole_stream)

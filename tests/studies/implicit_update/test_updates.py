@@ -122,6 +122,7 @@ def test_cosines_are_those_of_whole_matrices():
     must_fail(check, measured.OTHER[0], None, -1, 1)
 
 
+@pytest.mark.slow
 def test_the_control_is_the_mean_over_examples_that_come_later():
     lab = lab_of(make())
     result = lab.measure(measured.steps)

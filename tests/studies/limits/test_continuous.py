@@ -156,6 +156,7 @@ def check_moments(family, moments):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family", drawn_functions.FAMILIES.values(), ids=list(drawn_functions.FAMILIES)
 )

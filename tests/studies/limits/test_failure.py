@@ -219,6 +219,7 @@ def test_the_worst_place_is_what_a_precondition_names():
     assert asked["phi"].value == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_what_follows_from_sizes_says_so():
     """Predictions of a hundredth of the truth's size remove next to nothing of an error.
 
@@ -238,6 +239,7 @@ def test_what_follows_from_sizes_says_so():
         assert finding.reason.startswith(registry.REGISTRY[FAILURE].denied)
 
 
+@pytest.mark.slow
 def test_a_model_trained_without_a_norm_is_shown_beside():
     alone, both = (
         judged_on(FAILURE, stored(errors(), matched), facts(n_units=64))
@@ -315,6 +317,7 @@ def check_errors(found: DataArray, lab):
             )
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_whole_prompts():
     lab = small_lab()
     found = failure(lab)

@@ -82,6 +82,7 @@ def check_similarities(results, figure):
             assert x == pytest.approx(min(max(LEAST, missed), MOST), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_marks_are_the_stored_numbers(small):
     figure = drawn(small)
     check_rates(small, figure)

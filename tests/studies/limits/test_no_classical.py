@@ -294,6 +294,7 @@ def check_draws(find):
     assert found.high - found.low == pytest.approx(high - low, rel=0.4)
 
 
+@pytest.mark.slow
 def test_the_nearest_is_chosen_in_every_draw():
     check_draws(interval)
 

@@ -157,6 +157,7 @@ def check_by_algebra(model, task, begins):
         assert second_differences(model, task) < 1e-9
 
 
+@pytest.mark.slow
 def test_one_layer_is_a_linear_fit_by_algebra():
     """Its keys are the examples alone; where the query is a key too, weights decide."""
     bundled, other = store.load("lipschitz_relu_linear"), CASES["linear attention with M = c I"]

@@ -122,6 +122,7 @@ def check_fit(model, by_function):
     assert share.low <= share.value <= share.high
 
 
+@pytest.mark.slow
 def test_the_share_that_m_explains_has_an_interval():
     mixed, plain, equal = full(1.0), unit(3 * square(3, 3)), unit(torch.zeros(3, 3).double())
     found = {model: bench(model).measure(scores_by_function) for model in (mixed, plain, equal)}
