@@ -128,7 +128,11 @@ def gain(here: DataArray) -> Interval:
 
 def of_bayes(results: Results, facts: Facts) -> dict[str, Found]:
     """D after each number of examples, and how far single laws are."""
-    result = results[distances]
+    return on_mixture(results[distances])
+
+
+def on_mixture(result: DataArray) -> dict[str, Found]:
+    """What `mixtures.bayes_predictor` asks for, of squares as `distances` gives them."""
     laws = laws_in(result)
     found: dict[str, Found] = {}
     found["apart"] = apart(result, laws)
@@ -141,7 +145,11 @@ def of_bayes(results: Results, facts: Facts) -> dict[str, Found]:
 
 def of_outside(results: Results, facts: Facts) -> dict[str, Found]:
     """The share of the possible gain after each number of examples that leaves room for one."""
-    result = results[distances]
+    return on_combinations(results[distances])
+
+
+def on_combinations(result: DataArray) -> dict[str, Found]:
+    """What `mixtures.no_better_outside` asks for, of squares as `distances` gives them."""
     found: dict[str, Found] = {}
     rooms = []
     inside = []
