@@ -69,8 +69,8 @@ def setup_of(kind, n_functions):
 
 @pytest.fixture(scope="module")
 def of_bayes():
-    """Squares of the Bayes predictor in the place of the model, with 20 blocks of prompts."""
-    with setup_of(Given, 20) as setup:
+    """Squares of the Bayes predictor in the place of the model, with 16 blocks of prompts."""
+    with setup_of(Given, 16) as setup:
         return measured.by_examples(setup, NAME)
 
 
@@ -96,24 +96,36 @@ def test_the_predictor_of_these_functions_is_the_best_of_all(of_bayes, functions
 
 
 def test_a_family_errs_as_its_formula_says(of_bayes):
-    """tr (I / std^2 + X' X / noise^2)^-1 after examples X, over d (1 + std^2) on the mixture."""
-    curve = measured.over_square(of_bayes).sel(functions="family 1", predictor="family 1")
-    lengths = curve.indexes["examples"].to_numpy()
-    mean, low, high = curve.transpose("statistic", "examples").values
+    """E tr (I / std^2 + X' X / noise^2)^-1 after examples X."""
+    own = of_bayes.sel(functions="family 1", of="family 1").transpose("unit", "examples").values
+    mean = own.mean(0)
+    standard_error = own.std(0, ddof=1) / len(own) ** 0.5
     xs = torch.randn(4000, 8, 2, generator=generator(0, "test"), dtype=torch.float64)
     identity = torch.eye(2, dtype=torch.float64)
 
     def check(std, noise=0.5):
-        for place, n in enumerate(lengths):
+        for n in range(9):
             seen = xs[:, :n]
             precision = identity / std**2 + seen.mT @ seen / noise**2
             trace = torch.linalg.inv(precision).diagonal(dim1=-2, dim2=-1).sum(-1).mean()
-            exact = float(trace) / (2 * (1 + std**2))
-            standard_error = (high[place] - low[place]) / (2 * 1.96)
-            assert abs(mean[place] - exact) < 4 * standard_error
+            assert abs(mean[n] - float(trace)) < 4 * standard_error[n]
 
     check(0.25)
     must_fail(check, 0.5)
+
+
+def test_lines_are_errors_over_the_mean_square_on_the_mixture(of_bayes):
+    curves = measured.over_square(of_bayes)
+    assert curves.indexes["examples"].tolist() == list(range(1, 9))
+    mean = of_bayes.mean("unit").sel(examples=3)
+    size = float(mean.sel(functions=INSIDE, of=SIZE))
+    for functions in (INSIDE, "family 2", OUTSIDE):
+        here = curves.sel(functions=functions, examples=3)
+        for who in PREDICTORS:
+            expected = float(mean.sel(functions=functions, of=who)) / size
+            assert float(here.sel(line=who)) == pytest.approx(expected)
+        assert float(here.sel(line=measured.LOW)) < float(here.sel(line=MODEL))
+        assert float(here.sel(line=MODEL)) < float(here.sel(line=measured.HIGH))
 
 
 def test_bayes_as_the_model_has_no_distance_from_bayes(of_bayes):
@@ -125,7 +137,7 @@ def test_bayes_as_the_model_has_no_distance_from_bayes(of_bayes):
         assert found["apart"].value > 0.02
 
     check(of_bayes)
-    with setup_of(Ridge, 8) as setup:
+    with setup_of(Ridge, 4) as setup:
         must_fail(check, measured.by_examples(setup, NAME))
 
 
@@ -245,7 +257,7 @@ def test_scales_of_the_recipes():
 
 
 def test_a_run_has_what_statements_and_the_figure_need():
-    with setup_of(Given, 8) as setup:
+    with setup_of(Given, 6) as setup:
         found = measured.run(setup)
     assert found["curves"].indexes["functions"].tolist() == [
         INSIDE,
@@ -253,12 +265,12 @@ def test_a_run_has_what_statements_and_the_figure_need():
         "family 2",
         OUTSIDE,
     ]
-    assert found["curves"].indexes["predictor"].tolist() == list(PREDICTORS)
+    assert found["curves"].indexes["line"].tolist()[2:] == list(PREDICTORS)
     assert len(measured.states(found)) == 4
     assert len(measured.compare(found)) == len(found["numbers"])
     (figure,) = reproductions.draw("mixtures.by_examples", found, None).values()
     assert {trace.name for trace in figure.data} >= set(PREDICTORS)
-    titles = " ".join(note.text for note in figure.layout.annotations)
+    titles = " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
     for functions in found["curves"].indexes["functions"]:
         assert f"{NAME}: {functions}" in titles
 

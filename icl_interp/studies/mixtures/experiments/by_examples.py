@@ -50,8 +50,9 @@ from icl_interp.tasks.mixture import Mixture
 SOURCE = "Panwar, Ahuja & Goyal (2024) and Yadlowsky, Doshi & Tripuraneni (2023), abstracts"
 RECIPES = ("mixture_centres", "mixture_sizes")
 EACH = 16  # prompts of a block
-STATISTICS = ("mean", "low", "high")
-NOTE = "squared error at the query over the mean square of f(x) on the mixture"
+LOW = "model, low"
+HIGH = "model, high"
+NOTE = "Squared error at the query over the mean square of f(x) on the mixture"
 SAMPLE = f"{{n_functions}} blocks of {EACH} independent prompts"
 # A model selects among families nearly as well as can be where its error on one family is at most
 # twice the bar, and does not where it is at least four times the bar. The bar is the error of the
@@ -107,7 +108,7 @@ def laws(task: Mixture, seed: int) -> dict[str, Mixture]:
 
 
 def run(setup: Setup) -> dict[str, Result]:
-    """Errors by model, kind of functions, predictor and number of examples; and what decides."""
+    """Errors by model, kind of functions, line and number of examples; and what decides."""
     names = setup.among(RECIPES)
     curves = []
     rows = []
@@ -157,21 +158,24 @@ def _blocks(setup: Setup, name: str, functions: str, law: Mixture) -> DataArray:
 
 
 def over_square(result: DataArray) -> DataArray:
-    """Errors over the mean square on the mixture: (functions, predictor, statistic, examples)."""
+    """Errors over the mean square of f(x) on the mixture: (functions, line, examples).
+
+    A line is a predictor's, or an end of the model's interval.
+    """
     kinds = result.indexes["functions"]
     shown = (MODEL, BAYES, *claims.laws_in(result), BEST)
     lengths = result.indexes["examples"][1:]
-    ends = []
-    for functions, who, examples in itertools.product(kinds, shown, lengths):
+    found = []
+    for functions, examples in itertools.product(kinds, lengths):
         here = result.sel(examples=examples)
-        error = means(here, functions, who)
         size = means(here, INSIDE, SIZE)
-        i = bootstrap(lambda e, s: e / s, error, size, positive=True, far=False)
-        ends.append((i.value, i.low, i.high))
-    axes = {"functions": kinds, "predictor": shown, "examples": lengths, "statistic": STATISTICS}
-    shape = tuple(map(len, axes.values()))
-    found = make_array(np.reshape(ends, shape), axes, note=NOTE)
-    return found.transpose("functions", "predictor", "statistic", "examples")
+        of_each = means(here, functions, list(shown))
+        own = of_each[:, 0]
+        i = bootstrap(lambda e, s: e / s, own, size, positive=True, far=False)
+        found.append([i.low, i.high, *(of_each.mean(0) / size.mean())])
+    lines = (LOW, HIGH, *shown)
+    values = np.reshape(found, (len(kinds), len(lengths), len(lines))).swapaxes(1, 2)
+    return make_array(values, {"functions": kinds, "line": lines, "examples": lengths}, note=NOTE)
 
 
 # ---- what decides --------------------------------------------------------------------------------

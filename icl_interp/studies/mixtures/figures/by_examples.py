@@ -10,6 +10,7 @@ from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, S
 from icl_interp.figures.drawing import Axis, Band, Drawing, Line, Mark, Panel, Rule
 from icl_interp.figures.text import plain
 from icl_interp.results import Result
+from icl_interp.studies.mixtures.experiments.by_examples import HIGH, LOW
 from icl_interp.studies.mixtures.measurements.distances import BAYES, BEST, MODEL, OUTSIDE
 from icl_interp.studies.mixtures.measurements.laws import ONE
 
@@ -44,14 +45,13 @@ def by_examples(results: Mapping[str, Result], comparison: DataFrame | None) -> 
 def _marks(found: DataArray, outside: bool) -> list[Mark]:
     """Of one panel. The best predictor for the functions has a line of its own outside only."""
     n_examples = np.asarray(found.indexes["examples"])
-    band = found.sel(predictor=MODEL)
-    low, high = band.sel(statistic=["low", "high"]).transpose("statistic", "examples").values
+    low, high = found.sel(line=[LOW, HIGH]).values
     marks: list[Mark] = [Rule(y=1.0, colour=INK), Band(n_examples, low, high, BLUE)]
     families = iter(FAMILIES)
-    for who in found.indexes["predictor"]:
+    for who in found.indexes["line"][2:]:
         colour, dash = LOOKS.get(who) or (next(families), "dash")
         if who != BEST or outside:
-            error = found.sel(predictor=who, statistic="mean").values
+            error = found.sel(line=who).values
             hover = f"{who}<br>{{x}} examples: {{y:.3g}}"
             line = Line(n_examples, error, name=who, colour=colour, dash=dash, hover=hover)
             marks.append(line)
