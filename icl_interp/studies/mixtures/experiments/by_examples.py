@@ -16,7 +16,7 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2
-from icl_interp.analyses.criterion import Criterion, Estimate, Found, Precondition, at_least
+from icl_interp.analyses.criterion import Criterion, Estimate, Precondition, at_least
 from icl_interp.baselines.base import predictions
 from icl_interp.baselines.scores import explained
 from icl_interp.checkpoints.config import RunConfig
@@ -67,7 +67,8 @@ EXPLAINED = "share of what can be explained"
 LEARNED = Precondition(EXPLAINED, at_least(LEARNED_R2), f"{EXPLAINS}.")
 SELECTS = replace(
     statements.at_most(OVER_BAR, AS_GOOD, WORSE, LEARNED),
-    terms=f"The bar is that predictor's error plus {ALLOWED:.0%} of the mean square of f(x).",
+    terms=f"The bar is that predictor's error plus {ALLOWED:.0%} of the mean square of f(x) on the "
+    "family.",
 )
 SIZES = {
     "smoke": "2 layers, width 32, d = 2, 8 examples, 100 steps: shows that it runs, and nothing "
@@ -181,7 +182,7 @@ def over_square(result: DataArray) -> DataArray:
 # ---- what decides --------------------------------------------------------------------------------
 
 
-def decides(result: DataArray, task: Mixture, seed: int) -> dict[str, dict[str, Found]]:
+def decides(result: DataArray, task: Mixture, seed: int) -> dict[str, dict[str, Interval]]:
     """What the statements ask for, by the claim or the family that it is about."""
     at = at_lengths(result, task, seed)
     found = {BAYES_CLAIM.id: claims.on_mixture(at)}
@@ -195,7 +196,8 @@ def decides(result: DataArray, task: Mixture, seed: int) -> dict[str, dict[str, 
     # After so many examples as evaluations begin to score at.
     scored = result.isel(examples=slice(task.n_determining, None)).mean("examples")
     numbers = explained("share", *[means(scored, INSIDE, of) for of in (MODEL, SIZE, BAYES)])
-    found[EXPLAINED] = {EXPLAINED: Interval(*numbers.values())}
+    ends = [numbers[name] for name in ("share", "share_low", "share_high")]
+    found[EXPLAINED] = {EXPLAINED: Interval(ends[0], ends[1], ends[2])}
     return found
 
 
@@ -239,7 +241,8 @@ def _asked(about: str, evidence: Mapping[str, Estimate]) -> tuple[str, Criterion
             here.append(f"{plainly(evidence[length].value)} after {length}")
     each = ", ".join(here) or "not asked, since there is too little to gain"
     words = {
-        BAYES_CLAIM.id: f"on its mixture: the squared distance from Bayes is {each}.",
+        BAYES_CLAIM.id: "on its mixture: the squared distance from the Bayes predictor, over "
+        f"the mean square of f(x), is {each}.",
         OUTSIDE_CLAIM.id: f"on combinations: the share of the possible gain is {each}.",
     }
     for claim in claims.CLAIMS:
