@@ -14,7 +14,8 @@ from icl_interp.provenance import read_json
 
 NOT_GIVEN = "not given"
 LOST = "given, but lost in the text that we read"  # a formula that a copy of the work has dropped
-UNKNOWN = (NOT_GIVEN, LOST)
+UNREAD = "not known, since we read the abstract only"
+UNKNOWN = (NOT_GIVEN, LOST, UNREAD)
 Ours = str | Mapping[str, str]
 
 
@@ -68,7 +69,7 @@ class Setting:
     Attributes:
         name: the quantity, such as "layers".
         work: its value in the work; `NOT_GIVEN` where the work gives none, `LOST` where the text
-            that we read has lost it.
+            that we read has lost it, `UNREAD` where we read no more than the abstract.
         place: where the work gives it; empty where it gives none.
         ours: our value, in the same words where it is the same.
     """
@@ -153,7 +154,7 @@ def given(rows: Iterable[Row]) -> str:
     'layers: 12; not given: prompts'
     """
     parts = []
-    without: dict[str, list[str]] = {NOT_GIVEN: [], LOST: []}
+    without: dict[str, list[str]] = {word: [] for word in UNKNOWN}
     for row in rows:
         if row.given:
             parts.append(f"{row.name}: {row.work}")

@@ -10,6 +10,7 @@ from icl_interp.experiments import base, kept, presets
 from icl_interp.experiments.settings import (
     LOST,
     NOT_GIVEN,
+    UNREAD,
     Row,
     Setting,
     different,
@@ -52,18 +53,21 @@ ROWS = (
     Row("batch", "64", "section 3.2", "64"),
     Row("seeds", NOT_GIVEN, "", "5"),
     Row("heads", LOST, "", "4"),
+    Row("width", UNREAD, "", "64"),
 )
 
 
 def test_only_what_the_work_gives_can_differ():
     def check(rows):
         assert different(rows) == "layers"
-        assert given(rows) == f"layers: 12; batch: 64; {NOT_GIVEN}: seeds; {LOST}: heads"
+        known = "layers: 12; batch: 64"
+        unknown = f"{NOT_GIVEN}: seeds; {LOST}: heads; {UNREAD}: width"
+        assert given(rows) == f"{known}; {unknown}"
 
     check(ROWS)
     must_fail(check, (replace(ROWS[0], ours="12"), *ROWS[1:]))
     must_fail(check, (ROWS[0], replace(ROWS[1], ours="32"), *ROWS[2:]))
-    must_fail(check, (*ROWS[:2], replace(ROWS[2], work="1", place="here"), ROWS[3]))
+    must_fail(check, (*ROWS[:2], replace(ROWS[2], work="1", place="here"), *ROWS[3:]))
 
 
 def test_our_values_are_read_off_the_models():

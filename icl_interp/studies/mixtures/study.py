@@ -6,6 +6,8 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.mixtures.claims.bayes_outside import CLAIMS
 from icl_interp.studies.mixtures.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.mixtures.dials import DIALS
+from icl_interp.studies.mixtures.experiments.all import EXPERIMENTS
+from icl_interp.studies.mixtures.figures.all import DRAWINGS
 from icl_interp.studies.mixtures.figures.mixture_distances import FIGURE
 
 STUDY = Study(
@@ -15,6 +17,8 @@ STUDY = Study(
     "capabilities in transformer models",
     claims=CLAIMS,
     figures={"mixture_distances": FIGURE},
+    experiments=EXPERIMENTS,
+    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     folder=Path(__file__).parent,

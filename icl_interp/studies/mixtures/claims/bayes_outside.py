@@ -126,11 +126,15 @@ def gain(here: DataArray) -> Interval:
     return bootstrap(statistic, known, best, own)
 
 
-def of_bayes(results: Results, facts: Facts) -> dict[str, Found]:
+def of_bayes(results: Results, facts: Facts) -> Mapping[str, Found]:
     """D after each number of examples, and how far single laws are."""
-    result = results[distances]
+    return on_mixture(results[distances])
+
+
+def on_mixture(result: DataArray) -> dict[str, Interval]:
+    """What `mixtures.bayes_predictor` asks for, of squares as `distances` gives them."""
     laws = laws_in(result)
-    found: dict[str, Found] = {}
+    found = {}
     found["apart"] = apart(result, laws)
     found["nearer"] = nearer(result)
     for length in result.indexes["length"]:
@@ -139,10 +143,14 @@ def of_bayes(results: Results, facts: Facts) -> dict[str, Found]:
     return found
 
 
-def of_outside(results: Results, facts: Facts) -> dict[str, Found]:
+def of_outside(results: Results, facts: Facts) -> Mapping[str, Found]:
     """The share of the possible gain after each number of examples that leaves room for one."""
-    result = results[distances]
-    found: dict[str, Found] = {}
+    return on_combinations(results[distances])
+
+
+def on_combinations(result: DataArray) -> dict[str, Interval]:
+    """What `mixtures.no_better_outside` asks for, of squares as `distances` gives them."""
+    found = {}
     rooms = []
     inside = []
     for length in result.indexes["length"]:
