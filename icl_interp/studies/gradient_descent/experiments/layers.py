@@ -31,10 +31,9 @@ RECIPES = {
     2: "lsa_fixed_2_layers",
     3: "lsa_fixed_3_layers",
     4: "lsa_fixed_4_layers",
-    8: "lsa_fixed_8_layers",
 }
 NEAREST = at_most("squared distance to L steps of the nearest family", steps.NEAR, steps.FAR)
-LAYERS = "1, 2, 3, 4 and 8 layers of linear self-attention"
+LAYERS = "1, 2, 3 and 4 layers of linear self-attention"
 SIZES = {
     "smoke": f"{LAYERS}, d = 5, N = 20, 200 steps: shows that it runs, and nothing else",
     "small": f"{LAYERS}, d = 5, N = 20, 6,000 steps of Adam",
