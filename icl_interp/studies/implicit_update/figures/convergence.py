@@ -1,0 +1,45 @@
+"""Errors with examples and under the update, and sizes of steps, by the number of examples."""
+
+from collections.abc import Mapping
+
+from pandas import DataFrame
+
+from icl_interp.figures.colours import COLOURS, GREY
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points
+from icl_interp.figures.text import plain
+from icl_interp.results import Result
+
+N = Axis("examples", log=True, whole=True)
+ERROR = Axis("error / error of predicting 0", log=True)
+SIZE = Axis("size of the next step / first", log=True)
+LOOKS = {"as trained": "solid", "untrained": "dash"}
+
+
+def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
+    """Two panels: lines of errors with those under the update as dots, and a line a size."""
+    found = results.get("by length")
+    if not isinstance(found, DataFrame):
+        return {}
+    errors: list[Mark] = []
+    sizes: list[Mark] = []
+    groups = found.groupby("model", sort=False)
+    for (model, mine), colour in zip(groups, COLOURS, strict=False):
+        trained = mine[mine["weights"] == "as trained"]
+        n = trained["examples"].to_numpy(float)
+        errors.append(Line(n, trained["error"].to_numpy(), name=str(model), colour=colour))
+        # Under the update: dots on the line, by algebra.
+        under = trained["error under the update"].to_numpy()
+        errors.append(Points(n, under, colour=colour, listed=False))
+        for weights, dash in LOOKS.items():
+            part = mine[mine["weights"] == weights]
+            size = part["size"].to_numpy()
+            name = str(model) if dash == "solid" else f"{model}, {weights}"
+            line = Line(n, size / size[0], name=name, colour=colour, dash=dash, symbol="circle")
+            sizes.append(line)
+    sizes.append(Line(n, n[0] / n, name="1 / n", colour=GREY, dash="dot", hover=""))
+    panels = [
+        Panel("Lines: with examples; dots: under the update", N, ERROR, errors),
+        Panel("Steps of the implicit weights", N, SIZE, sizes),
+    ]
+    below = f"{plain(found.attrs['note'])}."
+    return {"convergence": Drawing("The implicit update by examples", below, panels)}
