@@ -6,7 +6,7 @@ from helpers import must_fail
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import presets
+from icl_interp.experiments import obtain, presets
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
@@ -149,13 +149,38 @@ def results():
         return convergence.run(setup)
 
 
-def test_a_known_layer_has_the_identity_and_a_slope_a_kind_of_weights(results):
+def test_steps_of_a_layer_that_adds_examples_up_stay_as_large_as_they_are(results):
+    """Each step is that of one example, so the mean size is the same at every length."""
+    row = results["slopes"].set_index("weights").loc[TRAINED]
+
+    def check(exponent):
+        standard_error = (row["high"] - row["low"]) / (2 * 1.96)
+        assert abs(row["slope"] - exponent) < 4 * standard_error
+
+    check(0.0)
+    must_fail(check, -1.0)
+
+
+def test_a_known_layer_has_the_identity_and_is_compared_with_untrained_weights(results):
     assert results["slopes"]["weights"].tolist() == [TRAINED, UNTRAINED]
-    assert convergence.states(results)[0].word == AGREES
+    identity, slope, beside = convergence.states(results)
+    assert (identity.word, beside.word) == (AGREES, "")
+    assert slope.word != LEFT_OUT  # a step of descent has learned
     assert convergence.compare(results) is results["by length"]
     assert convergence.run(Setup({}, presets.PRESETS["smoke"])) == {}
     assert convergence.states({}) == ()
     assert convergence.compare({}) is None
+
+
+@pytest.mark.slow
+def test_a_smoke_run_has_the_identity_for_every_model(tmp_path):
+    wanted = convergence.CONVERGENCE_EXPERIMENT.models_at("smoke")
+    found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
+    with Setup(found, presets.PRESETS["smoke"], cache=tmp_path / "measured") as setup:
+        results = convergence.run(setup)
+    assert results["slopes"]["model"].unique().tolist() == list(convergence.RECIPES)
+    identities = convergence.states(results)[::3]
+    assert {line.word for line in identities} == {AGREES}
 
 
 def test_the_figure_has_errors_both_ways_and_a_line_of_sizes_a_model(results):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 from pandas import DataFrame
 
 from icl_interp.figures.colours import COLOURS, GREY
@@ -36,6 +37,7 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
             name = str(model) if dash == "solid" else f"{model}, {weights}"
             line = Line(n, size / size[0], name=name, colour=colour, dash=dash, symbol="circle")
             sizes.append(line)
+    n = np.unique(found["examples"]).astype(float)
     sizes.append(Line(n, n[0] / n, name="1 / n", colour=GREY, dash="dot", hover=""))
     panels = [
         Panel("Lines: with examples; dots: under the update", N, ERROR, errors),
