@@ -6,7 +6,7 @@ from helpers import must_fail
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import obtain, presets
+from icl_interp.experiments import kept, obtain, presets
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
@@ -134,9 +134,9 @@ def test_the_note_says_whether_untrained_steps_fall():
     def check(ends, said):
         assert said in convergence.states(stored(untrained=ends))[2].text
 
-    check((-1.0, -1.1, -0.9), "this shows no learning")
+    check((-1.0, -1.1, -0.9), "a fall shows no learning")
     check((-0.1, -0.3, 0.1), "not seen to fall")
-    must_fail(check, (-0.1, -0.3, 0.1), "this shows no learning")
+    must_fail(check, (-0.1, -0.3, 0.1), "a fall shows no learning")
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +188,15 @@ def test_the_figure_has_errors_both_ways_and_a_line_of_sizes_a_model(results):
     names = {trace.name for trace in figure.data}
     assert names >= {ONE_BLOCK, f"{ONE_BLOCK}, {UNTRAINED}", "1 / n"}
     assert reproductions.draw(ID, {}, None) == {}
+
+
+def test_what_is_kept_is_of_all_models_trained_and_not():
+    found = kept.results(ID)
+    for name in ("slopes", "by length"):
+        pairs = set(found[name][["model", "weights"]].itertuples(index=False, name=None))
+        assert pairs == {(m, w) for m in convergence.RECIPES for w in (TRAINED, UNTRAINED)}
+    said = [line.word for line in convergence.states(found)]
+    assert said == [AGREES, AGREES, ""] * len(convergence.RECIPES)
 
 
 def test_one_block_stays_one_block_of_two_dimensions_at_every_scale():

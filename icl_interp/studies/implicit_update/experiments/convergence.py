@@ -154,7 +154,7 @@ def states(results: Results) -> tuple[Statement, ...]:
             given = {LAST_ERROR: row["error"]}
             lines.append(statement(f"{slope}.", FALLS, ends, given=given))
         elif high < 0:
-            lines.append(note(f"{slope}. Steps fall without training, so this shows no learning."))
+            lines.append(note(f"{slope}. Steps fall without training: a fall shows no learning."))
         else:
             lines.append(note(f"{slope}. Steps are not seen to fall without training."))
     return tuple(lines)
