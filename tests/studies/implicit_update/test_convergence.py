@@ -199,6 +199,20 @@ def test_what_is_kept_is_of_all_models_trained_and_not():
     assert said == [AGREES, AGREES, ""] * len(convergence.RECIPES)
 
 
+def test_steps_of_an_untrained_block_fall_as_those_of_an_average():
+    """A mean of n + 1 independent vectors moves by ((n + 1) (n + 2))^-1/2, in their spread."""
+    slopes = kept.results(ID)["slopes"].set_index(["model", "weights"])
+    ends = slopes.loc[(ONE_BLOCK, UNTRAINED), ["low", "high"]].tolist()
+
+    def check(n_others):
+        n = N + n_others
+        slope = np.polyfit(np.log(N), -np.log(n * (n + 1)) / 2, 1)[0]
+        assert ends[0] < slope < ends[1]
+
+    check(1)  # the query is one of them
+    must_fail(check, 0)
+
+
 def test_one_block_stays_one_block_of_two_dimensions_at_every_scale():
     recipe = recipes.resolve(ONE_BLOCK)
     assert convergence.one_block(recipe, "small") == recipe

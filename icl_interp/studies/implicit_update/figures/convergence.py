@@ -26,14 +26,14 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
     groups = found.groupby("model", sort=False)
     for (model, mine), colour in zip(groups, COLOURS, strict=False):
         trained = mine[mine["weights"] == "as trained"]
-        n = trained["examples"].to_numpy(float)
-        errors.append(Line(n, trained["error"].to_numpy(), name=str(model), colour=colour))
+        n = np.asarray(trained["examples"], float)
+        errors.append(Line(n, np.asarray(trained["error"]), name=str(model), colour=colour))
         # Under the update: dots on the line, by algebra.
-        under = trained["error under the update"].to_numpy()
+        under = np.asarray(trained["error under the update"])
         errors.append(Points(n, under, colour=colour, listed=False))
         for weights, dash in LOOKS.items():
             part = mine[mine["weights"] == weights]
-            size = part["size"].to_numpy()
+            size = np.asarray(part["size"])
             name = str(model) if dash == "solid" else f"{model}, {weights}"
             line = Line(n, size / size[0], name=name, colour=colour, dash=dash, symbol="circle")
             sizes.append(line)
