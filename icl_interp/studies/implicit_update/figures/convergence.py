@@ -25,20 +25,24 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
     sizes: list[Mark] = []
     groups = found.groupby("model", sort=False)
     for (model, mine), colour in zip(groups, COLOURS, strict=False):
-        trained = mine[mine["weights"] == "as trained"]
-        n = np.asarray(trained["examples"], float)
-        errors.append(Line(n, np.asarray(trained["error"]), name=str(model), colour=colour))
-        # Under the update: dots on the line, by algebra.
-        under = np.asarray(trained["error under the update"])
-        errors.append(Points(n, under, colour=colour, listed=False))
+        name = str(model)
         for weights, dash in LOOKS.items():
-            part = mine[mine["weights"] == weights]
-            size = np.asarray(part["size"])
-            name = str(model) if dash == "solid" else f"{model}, {weights}"
-            line = Line(n, size / size[0], name=name, colour=colour, dash=dash, symbol="circle")
+            rows = DataFrame(mine[mine["weights"] == weights])
+            part = rows.to_dict("list")
+            n = part["examples"]
+            size = np.divide(part["size"], part["size"][0])
+            if dash == "solid":
+                # Under the update: dots on the line, by algebra.
+                under = part["error under the update"]
+                errors.append(Line(n, part["error"], name=name, colour=colour))
+                errors.append(Points(n, under, colour=colour, listed=False))
+            else:
+                name = f"{model}, {weights}"
+            line = Line(n, size, name=name, colour=colour, dash=dash, symbol="circle")
             sizes.append(line)
-    n = np.unique(found["examples"]).astype(float)
-    sizes.append(Line(n, n[0] / n, name="1 / n", colour=GREY, dash="dot", hover=""))
+    n = np.unique(found["examples"])
+    average = Line(n, n[0] / n, name="1 / n", colour=GREY, dash="dot", hover="")
+    sizes.append(average)
     panels = [
         Panel("Lines: with examples; dots: under the update", N, ERROR, errors),
         Panel("Steps of the implicit weights", N, SIZE, sizes),
