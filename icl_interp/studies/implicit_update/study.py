@@ -6,7 +6,9 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.implicit_update.claims.rank_one_steps import CLAIMS
 from icl_interp.studies.implicit_update.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.implicit_update.dials import DIALS
+from icl_interp.studies.implicit_update.experiments.all import EXPERIMENTS
 from icl_interp.studies.implicit_update.figures import implicit_steps
+from icl_interp.studies.implicit_update.figures.all import DRAWINGS
 
 RANK_ONE = "implicit_update.rank_one"
 IDENTITY = "It is an identity, true of every network, so also of one that knows nothing."
@@ -18,6 +20,8 @@ STUDY = Study(
     "dynamics of in-context learning",
     claims=CLAIMS,
     figures={"implicit_steps": implicit_steps.FIGURE},
+    experiments=EXPERIMENTS,
+    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("affine", "softmax_fixed_20"),
