@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from icl_interp import evaluation
@@ -40,6 +41,7 @@ from icl_interp.tasks.base import Task
 log = logger(__name__)
 
 
+@np.errstate(all="ignore")  # numbers that overflow far from the data are results, and say so
 def analyze(
     checkpoint: Any,
     task: Task | None = None,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Found, Verdict
 from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
@@ -287,7 +289,9 @@ class Claim:
             if names and not self.exclusion(facts):
                 why = [f"measuring {name!r} failed with {facts.failed[name]}" for name in names]
                 return self._broken("; ".join(why))
-            finding = self.judge_results(results, facts)
+            # A number that overflows decides nothing, and its reason says so: no warning is needed.
+            with np.errstate(all="ignore"):
+                finding = self.judge_results(results, facts)
             # What cannot be written would cost the whole report later.
             json.dumps(finite(encode(finding.to_dict())))
             return finding

@@ -325,6 +325,20 @@ class Precondition:
     def __post_init__(self) -> None:
         object.__setattr__(self, "holds", _region(self.holds))
 
+    def why(self, value: float) -> str:
+        """The sentence for a value outside of the region.
+
+        A value that is no number has another one, since nothing is known of its size.
+
+        >>> Precondition("R2", (0.9, 1.0), "R2 is only {value:.2g}.").why(float("nan"))
+        'Its R2 comes out as no number: what it is measured from overflows.'
+        """
+        if math.isnan(value) and "{value" in self.otherwise:
+            return (
+                f"Its {self.quantity} comes out as no number: what it is measured from overflows."
+            )
+        return self.otherwise.format(value=value)
+
 
 class Decision(NamedTuple):
     """A verdict, the condition that decided, and the sentence of the failed precondition, if any.
@@ -417,8 +431,7 @@ class Criterion:
         for p in self.preconditions:
             found = _quantity(p, evidence)
             if found is not None and not found.within(p.holds):
-                why = p.otherwise.format(value=found.value)
-                return Decision("inconclusive", self._first(evidence), why)
+                return Decision("inconclusive", self._first(evidence), p.why(found.value))
         asked, k = self._asked(evidence)
         chance = firm_chance(n_claims, len(self.conditions))
         outcomes = [c.outcome(e, max(k, 1)) for c, e in asked]

@@ -15,6 +15,7 @@ from icl_interp.analyses.criterion import (
     Condition,
     Criterion,
     Estimate,
+    Precondition,
     firm_chance,
 )
 from icl_interp.analyses.finding import Finding
@@ -274,3 +275,21 @@ def test_reports_from_before_there_were_errors_are_read():
     stored["firm"] = "yes"
     with pytest.raises(InputError, match="firm must be true or false, but got 'yes'"):
         Finding.from_dict(stored)
+
+
+def is_no_size(why):
+    """A sentence that names no size, since none is known."""
+    assert "comes out as no number" in why
+    assert "nan" not in why
+
+
+def test_a_precondition_on_what_overflows_names_no_size():
+    """Predictions of deep linear layers overflow far from the data: no growth is known."""
+    grows = Precondition("growth", (0.1, INF), "It moves by only {value:.2g} (0.1 needed).")
+    rule = Criterion((A,), (grows,))
+    found = evidence(a=BELOW) | {"growth": Estimate.exactly("growth", math.nan)}
+    decision = rule.decide(found)
+    assert decision.verdict == "inconclusive"
+    is_no_size(decision.failed)
+    must_fail(is_no_size, grows.otherwise.format(value=math.nan))
+    assert grows.why(0.05) == "It moves by only 0.05 (0.1 needed)."

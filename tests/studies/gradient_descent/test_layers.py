@@ -75,7 +75,7 @@ def test_recipes_differ_in_the_number_of_layers_alone():
 
 def test_what_is_kept_is_drawn_with_a_line_a_family():
     found = kept.results("gradient_descent.layers")
-    assert found["distances"].indexes["layers"].tolist() == [1, 2, 3]
+    assert found["distances"].indexes["layers"].tolist() == [1, 2, 3, 4]
     (figure,) = reproductions.draw("gradient_descent.layers", found, None).values()
     names = {trace.name for trace in figure.data}
     assert names >= {"descent", "preconditioned descent", "GD++"}

@@ -8,7 +8,15 @@ from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import kept, obtain, presets
 from icl_interp.experiments.setup import Setup
-from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
+from icl_interp.experiments.statements import (
+    AGREES,
+    DIFFERS,
+    FAILS,
+    HOLDS,
+    LEFT_OUT,
+    OPEN,
+    UNSETTLED,
+)
 from icl_interp.figures import reproductions
 from icl_interp.models.tokens import Stacked
 from icl_interp.provenance import generator
@@ -113,21 +121,21 @@ def test_what_decides_each_statement():
     def check(wanted, **planted):
         assert words(**planted) == (*wanted, "")
 
-    check((AGREES, AGREES))
-    check((AGREES, DIFFERS), slope=(0.5, 0.4, 0.6))
-    check((AGREES, OPEN), slope=(-0.1, -0.3, 0.1))
-    check((AGREES, LEFT_OUT), error=0.2)
-    check((OPEN, AGREES), apart=1e-4)
-    check((DIFFERS, AGREES), apart=0.1)
-    must_fail(check, (AGREES, AGREES), slope=(0.5, 0.4, 0.6))
-    must_fail(check, (AGREES, AGREES), apart=0.1)
+    check((HOLDS, AGREES))
+    check((HOLDS, DIFFERS), slope=(0.5, 0.4, 0.6))
+    check((HOLDS, OPEN), slope=(-0.1, -0.3, 0.1))
+    check((HOLDS, LEFT_OUT), error=0.2)
+    check((UNSETTLED, AGREES), apart=1e-4)
+    check((FAILS, AGREES), apart=0.1)
+    must_fail(check, (HOLDS, AGREES), slope=(0.5, 0.4, 0.6))
+    must_fail(check, (HOLDS, AGREES), apart=0.1)
 
 
 def test_one_length_at_which_predictions_differ_leaves_no_agreement():
     results = stored()
     table = results["by length"]
     table.loc[table["examples"] == 4, "difference"] = 0.1
-    assert convergence.states(results)[0].word == OPEN
+    assert convergence.states(results)[0].word == UNSETTLED
 
 
 def test_the_note_says_whether_untrained_steps_fall():
@@ -164,7 +172,7 @@ def test_steps_of_a_layer_that_adds_examples_up_stay_as_large_as_they_are(result
 def test_a_known_layer_has_the_identity_and_is_compared_with_untrained_weights(results):
     assert results["slopes"]["weights"].tolist() == [TRAINED, UNTRAINED]
     identity, slope, beside = convergence.states(results)
-    assert (identity.word, beside.word) == (AGREES, "")
+    assert (identity.word, beside.word) == (HOLDS, "")
     assert slope.word != LEFT_OUT  # a step of descent has learned
     assert convergence.compare(results) is results["by length"]
     assert convergence.run(Setup({}, presets.PRESETS["smoke"])) == {}
@@ -180,7 +188,7 @@ def test_a_smoke_run_has_the_identity_for_every_model(tmp_path):
         results = convergence.run(setup)
     assert results["slopes"]["model"].unique().tolist() == list(convergence.RECIPES)
     identities = convergence.states(results)[::3]
-    assert {line.word for line in identities} == {AGREES}
+    assert {line.word for line in identities} == {HOLDS}
 
 
 def test_the_figure_has_errors_both_ways_and_a_line_of_sizes_a_model(results):
@@ -196,7 +204,7 @@ def test_what_is_kept_is_of_all_models_trained_and_not():
         pairs = set(found[name][["model", "weights"]].itertuples(index=False, name=None))
         assert pairs == {(m, w) for m in convergence.RECIPES for w in (TRAINED, UNTRAINED)}
     said = [line.word for line in convergence.states(found)]
-    assert said == [AGREES, AGREES, ""] * len(convergence.RECIPES)
+    assert said == [HOLDS, AGREES, ""] * len(convergence.RECIPES)
 
 
 def test_steps_of_an_untrained_block_fall_as_those_of_an_average():
