@@ -331,12 +331,10 @@ class Precondition:
         A value that is no number has another one, since nothing is known of its size.
 
         >>> Precondition("R2", (0.9, 1.0), "R2 is only {value:.2g}.").why(float("nan"))
-        'Its R2 comes out as no number: what it is measured from overflows.'
+        "'R2' is no number here: what it is measured from overflows."
         """
         if math.isnan(value) and "{value" in self.otherwise:
-            return (
-                f"Its {self.quantity} comes out as no number: what it is measured from overflows."
-            )
+            return f"{self.quantity!r} is no number here: what it is measured from overflows."
         return self.otherwise.format(value=value)
 
 

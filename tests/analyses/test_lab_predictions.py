@@ -3,6 +3,7 @@
 A run starts from the block where the interventions begin.
 """
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +26,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.record import Activations
 from icl_interp.probes.runner import probe as run_probes
 from icl_interp.probes.sweep import Sweep
+from icl_interp.provenance import generator
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
@@ -257,3 +259,37 @@ def test_whole_prompts_of_a_large_model_are_read_in_float32(monkeypatch):
     monkeypatch.setattr(facts_module, "LARGE", 1)
     check_read_in_float32(bench(), 1e-5)
     must_fail(check_read_in_float32, bench(), 1e-14)
+
+
+def test_weights_that_cancel_are_asked_in_float64(monkeypatch):
+    """Two large heads that cancel change nothing but the rounding of float32."""
+    plain = bench()
+    cancelling = two_heads_that_cancel(plain.model, 1e6)
+    lab = Lab(cancelling, plain.task, plain.encoding, n_units=8, n_contexts=1)
+    expected = lab.predict(lab.prompts, double=True)
+
+    def close(found):
+        assert (
+            found - expected
+        ).nan_to_num().abs().max() < 1e-3 * expected.nan_to_num().abs().max()
+
+    assert plain.single.numbers.dtype == torch.float32
+    assert lab.single.numbers.dtype == torch.float64
+    close(lab.predict(lab.prompts))
+    monkeypatch.setattr(bench_module, "ROUNDED", np.inf)
+    single = Lab(cancelling, plain.task, plain.encoding, n_units=8, n_contexts=1)
+    must_fail(close, single.predict(lab.prompts))
+
+
+def two_heads_that_cancel(model, size):
+    """The model with heads 0 and 1 of the first block writing opposite large vectors as well."""
+    found = copy.deepcopy(model).double()
+    block = found.blocks[0].attn
+    with torch.no_grad():
+        for name in ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"):
+            weight = getattr(block, name)
+            weight[1] = weight[0]
+        extra = size * torch.randn(block.W_O[0].shape, generator=generator(0, "test"))
+        block.W_O[0] += extra
+        block.W_O[1] -= extra
+    return found

@@ -77,7 +77,7 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
     start = first - points.start
     found: dict[str, list[Tensor]] = {name: [] for name in arms}
     for rows in lab.chunks(prompts):
-        tokens = lab.tokens(prompts[rows]).float()
+        tokens = lab.tokens(prompts[rows]).to(model.numbers)
         ys = prompts.ys[rows]
         streams = lab.before_blocks(tokens)
         query = queries(lab, tokens, streams)

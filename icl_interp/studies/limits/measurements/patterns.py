@@ -349,7 +349,7 @@ def swapped(lab: Lab) -> DataArray:
         edits: list[list[Intervention]] = [[]]
         for prompts in givers:
             tokens = lab.tokens(prompts[part])
-            given = PutPatterns.measure(lab.single, tokens.float())
+            given = PutPatterns.measure(lab.single, tokens.to(lab.single.numbers))
             edits.append([given])
         edits.append([uniform])
         for t, prompts in enumerate(targets):
@@ -367,7 +367,7 @@ def swapped(lab: Lab) -> DataArray:
 
 
 def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "batch target"]:
-    tokens = lab.tokens(prompts).float()
+    tokens = lab.tokens(prompts).to(lab.single.numbers)
     n_tokens = tokens.shape[1]
     at_query = range(n_tokens - 1, n_tokens)
     with torch.no_grad(), intervene(lab.single, *edits):
