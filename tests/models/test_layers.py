@@ -115,9 +115,9 @@ def test_gelu_gives_the_same_numbers_without_gradients() -> None:
 
 def test_weights_laid_out_for_products_predict_the_same() -> None:
     task = LinearRegression(n_dims=2, n_points=6)
-    cfg = HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, d_in=3, n_ctx=12)
+    cfg = HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, d_in=2, n_ctx=12)
     model = HookedTransformer(cfg, seed=1).double()
-    tokens = torch.randn(4, 11, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    tokens = torch.randn(4, 11, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     laid = lay_out(copy.deepcopy(model))
     for name, weight in laid.named_parameters():
         assert torch.equal(weight, model.get_parameter(name))
