@@ -164,6 +164,7 @@ def test_tails_cover_as_often_as_they_say(name):
         assert missed <= 1.5 * (50 / k) + 4 * np.sqrt(50 / k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(QUICK, 2))
 def test_a_few_intervals_cover(name):
     """Three standard errors below what a thousand data sets are asked for."""

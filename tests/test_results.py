@@ -96,6 +96,7 @@ def check_each(make, values, axes, units, note):
         check_lossless(array, lambda _, other=alone[name]: other)
 
 
+@pytest.mark.slow
 @given(array=arrays_with_axes(), note=st.text(max_size=3))
 def test_arrays_made_together_are_those_made_alone(array, note):
     values, axes = array

@@ -140,6 +140,7 @@ def test_the_bayes_rivals_are_found():
     assert "Bayes over the mixture" in [rival.name for rival in laws]
 
 
+@pytest.mark.slow
 def test_values_that_are_vectors():
     task = Turned(n_dims=2, n_points=8)
     cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=16, d_in=2, d_out=2, init_std=1.0)

@@ -175,6 +175,7 @@ def test_the_grid_is_asked_for_once(monkeypatch):
     must_fail(check)
 
 
+@pytest.mark.slow
 def test_answers_are_kept_no_longer_than_their_sweeps():
     """Predictions, and what probes recorded, would fill the memory."""
     lab = bench()

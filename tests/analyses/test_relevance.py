@@ -179,6 +179,7 @@ def check_alike():
         assert counting.counted.value == before.counted.value
 
 
+@pytest.mark.slow
 def test_heads_that_attend_alike_count_once_and_are_ablated_together(monkeypatch):
     check_alike()
     monkeypatch.setattr(relevance_module, "first_alike", lambda lab: list(range(len(lab.heads))))

@@ -84,6 +84,7 @@ def contradicted(source, still_open=OPEN, **given):
         )
 
 
+@pytest.mark.slow
 def test_no_setting_changes_the_arithmetic(theirs, tmp_path):
     contradicted(theirs)
     torch.save(state_dict(TheirTransformer()), tmp_path / "state.pt")

@@ -75,6 +75,7 @@ def words_fit(title: dict) -> None:
         assert all(LETTER * size * len(words(line)) < WIDTH for line in part.split("<br>"))
 
 
+@pytest.mark.slow
 def test_the_title_keeps_its_words(figures):
     for figure in figures.values():
         laid = narrow(figure)

@@ -228,6 +228,7 @@ def test_values_of_other_prompts_are_refused():
         path_predictions(model, CLEAN, CORRUPTED, [pair], "both")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pre", "attention only"])
 @torch.no_grad()
 def test_paths_of_an_adapted_module_are_those_by_hand(name):

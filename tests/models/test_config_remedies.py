@@ -141,6 +141,7 @@ def every_edit_moves_the_output(model, edit):
             assert torch.equal(model(tokens), idle), f"{hook} left a trace"
 
 
+@pytest.mark.slow
 @SOME
 def test_editing_any_hook_moves_the_output(name):
     model = remedy(name)
@@ -165,6 +166,7 @@ def leaves_the_output_alone(model, look):
         assert torch.equal(model(tokens), idle), "an exception left its hooks behind"
 
 
+@pytest.mark.slow
 @SOME
 def test_reading_leaves_the_output_bit_identical(name):
     for dtype in (torch.float32, torch.float64):

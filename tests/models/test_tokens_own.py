@@ -60,6 +60,7 @@ def test_it_is_trained_saved_and_loaded(run, tmp_path):
     encodings.register(LabelChannel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [LabelChannel(), "LabelChannel"])
 def test_it_is_evaluated_probed_and_analysed(run, named):
     icl_interp.load(run.model, TASK, encoding=named)

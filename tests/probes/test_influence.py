@@ -228,6 +228,7 @@ def test_rows_under_an_intervention_are_those_of_the_edited_model():
     assert abs(after.weights.values - 1 / N).max() > 0.01
 
 
+@pytest.mark.slow
 def test_a_checkpoint_brings_its_prompts_its_rivals_and_a_figure():
     checkpoint = icl_interp.load("affine")
     before = checkpoint.model.unembed.W_U.dtype

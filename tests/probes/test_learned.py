@@ -128,6 +128,7 @@ def test_the_prediction_follows_a_planted_direction_in_units_of_the_target():
     assert abs(unused.loc["project out", "value"] - 1) < 0.1
 
 
+@pytest.mark.slow
 def test_the_coefficients_of_a_checkpoint():
     checkpoint = icl_interp.load("affine")
     prompts = checkpoint.task.sample(128, generator(1, "test/learned"))

@@ -78,6 +78,7 @@ def check_far(found, model, prompts):
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9, err_msg=f"{norm} {x}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["pre", "post", "rms", "mlp only", "attention only", "bidirectional"]
 )

@@ -131,6 +131,7 @@ def test_what_cannot_be_measured_is_refused():
         Reading.measure(make(), tokens_for(make())[:0])
 
 
+@pytest.mark.slow
 def test_reading_in_an_adapted_module_is_that_in_the_model():
     model = make()
     tokens = tokens_for(model)[:6]

@@ -60,6 +60,7 @@ def check_needs(text: str, finding: Finding, shown: bool) -> None:
     assert ("supported: " in line) == shown
 
 
+@pytest.mark.slow
 def test_what_is_needed_stands_beside_what_decides_only(capsys):
     report = small_reports.report()
     finding = report["limits.layernorm_saturation"]

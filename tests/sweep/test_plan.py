@@ -77,6 +77,7 @@ def check_each_once(table, runs):
     assert np.isfinite(table["error"]).all()
 
 
+@pytest.mark.slow
 def test_each_run_stands_once_in_the_table(tmp_path):
     asked = planned(tmp_path, TEXT)
     ended = []

@@ -45,6 +45,7 @@ def check_lipschitz(task, constant):
     assert found.max() >= 0.97 * constant
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_lipschitz_constant_is_what_the_task_says(link):
     task = TASKS[link]

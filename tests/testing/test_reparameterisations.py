@@ -432,6 +432,7 @@ def unchanged(measure, name, edit):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aspect", QUANTITIES)
 def test_what_is_not_named_stays(aspect):
     for name, edit in WITH_HEADS:

@@ -139,6 +139,7 @@ def test_each_run_is_told_its_share_of_the_time(tmp_path, monkeypatch):
         assert read_json(out / "provenance.json")["training_seconds"] == N_STEPS
 
 
+@pytest.mark.slow
 def test_the_tolerance_is_wide_of_rounding_and_no_wider(tmp_path, float64, monkeypatch):
     """Rounding is what the same run gives with the prompts of each batch in another order."""
     runs = configs()

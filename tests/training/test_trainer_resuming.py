@@ -122,6 +122,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_resume_that_is_not_exact_is_noticed(tmp_path, monkeypatch, uninterrupted, name):
     config, reference = tiny_runs.data(**RUNS["growing prompts"]), uninterrupted["growing prompts"]

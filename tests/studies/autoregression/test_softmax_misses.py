@@ -58,6 +58,7 @@ def test_linear_attention_misses_nothing_with_the_needed_heads(matrices, d, angl
     must_fail(misses_nothing, calibration.Case(fewer, task))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(CASES))
 def test_constructions(name):
     finding = judged(CASES[name].draw(1))

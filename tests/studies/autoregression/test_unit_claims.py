@@ -107,6 +107,7 @@ def test_heads_that_share_their_work_are_not_spare():
     assert "no subset of them will do" in found.reason
 
 
+@pytest.mark.slow
 def test_dense_layers_decide_nothing_about_diagonals():
     case = units.unitary(generator(0, "test"))
     attention = case.model.blocks[0].attn

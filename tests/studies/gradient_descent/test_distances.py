@@ -148,6 +148,7 @@ def test_a_matrix_of_more_numbers_is_tuned_on_more_functions():
     assert relative(result)["preconditioned descent, 1 step"] < 1e-9
 
 
+@pytest.mark.slow
 def test_blocks_of_a_large_model_are_taken_out_where_that_may_decide(monkeypatch):
     """As many functions as for any model; of one that is far from every family, the whole only."""
     near = descent(9, (0.4, 0.4), 3)

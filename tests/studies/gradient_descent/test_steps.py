@@ -122,6 +122,7 @@ def test_descent_to_a_shifted_function_is_as_far_as_its_formula_says():
     must_fail(check, 0.45)
 
 
+@pytest.mark.slow
 def test_a_constant_is_no_descent():
     cfg = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=21, d_in=weights.DIM + 1)
     model = HookedTransformer(cfg, seed=0)

@@ -102,6 +102,7 @@ def weights_of(lab):
     return torch.stack(slopes).square().mean(0).sqrt()
 
 
+@pytest.mark.slow
 def test_cosines_are_those_of_whole_matrices():
     lab = lab_of(make())
     result = lab.measure(measured.steps)

@@ -82,6 +82,7 @@ def check_all_heads(name, kind="attn"):
 LINEAR_IN_HEADS = [name for name in WITH_ATTENTION if name != "norm on outputs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR_IN_HEADS)
 def test_it_is_the_ablation_of_all_heads(name):
     check_all_heads(name)

@@ -312,6 +312,7 @@ def test_rivals_that_are_never_nearest_change_nothing():
     assert interval(*by_unit(f, far)) == interval(*by_unit(f, others))
 
 
+@pytest.mark.slow
 def test_a_bound_is_the_same_in_all_arms():
     """Clipped at 1 in one arm and at 3 in the other it is near no bounded rival in both.
 

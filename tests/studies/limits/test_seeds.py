@@ -153,6 +153,7 @@ def family(n=4, others=4):
     return mine, beside
 
 
+@pytest.mark.slow
 def test_arms_hold_all_seeds_of_a_kind():
     mine, beside = family()
     beside[Role("another seed", further=9)] = replace(

@@ -87,6 +87,7 @@ def check_risk(result: DataArray, who: str):
         assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
 
 
+@pytest.mark.slow
 def test_measured_risks_are_the_exact_ones(measured):
     check_risk(measured, lsa_shifts.BEST)
     check_risk(measured, lsa_shifts.OWN)

@@ -85,6 +85,7 @@ def on_same_positions(size: float) -> HookedTransformer:
     return other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", mostly_slow(WITHOUT_POSITIONS))
 @pytest.mark.parametrize("size", [0.0, 0.5])
 def test_positions_that_are_all_the_same_leave_every_verdict(monkeypatch, claim, size):

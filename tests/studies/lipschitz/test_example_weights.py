@@ -93,6 +93,7 @@ def test_the_log_weights_of_a_kernel_come_back():
     must_fail(check, 1.001 * found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("n", [5, 12, 40])
 def test_the_share_that_redraws_change_is_that_of_what_is_not_told(share, n):

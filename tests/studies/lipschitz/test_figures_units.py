@@ -69,6 +69,7 @@ def check_window(results, figure):
     assert np.array_equal(heat.z, results[read.kernel].sel(matrix="whitened").values)
 
 
+@pytest.mark.slow
 def test_the_window(window):
     results, known = window
     figure = drawn("lipschitz_window", results, known)
@@ -109,6 +110,7 @@ def beside():
     return Results(lab.results), changed(facts(task=RELU), encoding="stacked")
 
 
+@pytest.mark.slow
 def test_transfer(beside):
     results, known = beside
     figure = drawn("lipschitz_transfer", results, known)

@@ -157,6 +157,7 @@ def single_is_double(monkeypatch, change=lambda stream: stream):
     np.testing.assert_allclose(np.sqrt(found), np.sqrt(wanted), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_large_models_heads_are_measured_in_float32(monkeypatch):
     single_is_double(monkeypatch)
     must_fail(single_is_double, monkeypatch, lambda stream: 1.001 * stream)

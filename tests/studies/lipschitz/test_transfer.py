@@ -78,6 +78,7 @@ def test_places_beside_the_grid_are_drawn_from_the_seed():
     assert len({transfer_errors.drawn(seed) for seed in range(50)}) > 40
 
 
+@pytest.mark.slow
 def test_a_model_that_is_right_on_the_grid_alone_is_found(lab):
     """Errors are those of theory's window at the known L', and twice as large elsewhere.
 

@@ -84,6 +84,7 @@ def test_labels_in_the_scores_are_no_part_of_m(monkeypatch):
     must_fail(check_m, full(1.0), m)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit", [edit for edit in EDITS if edit.family in ("width", "basis", "values")]
 )

@@ -276,6 +276,7 @@ def test_length_and_records_make_no_other_kind_of_training():
     assert differing == {"training.batch_size", "training.grad_clip"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"n_points": 41}, {"link": "affine"}, {"lipschitz": 2.0}])
 def test_whom_it_is_about(change):
     case = CASES["softmax unit at the best window, with a family"].draw(1)

@@ -170,6 +170,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("construction", CASES)
 def test_predictors_of_known_truth(construction):
     expected = dict(construction.expected)

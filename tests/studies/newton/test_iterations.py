@@ -121,6 +121,7 @@ def test_growth_decides_the_first_claim_and_its_rate_the_second(newton, descent,
     must_fail(check, "not_applicable", three)
 
 
+@pytest.mark.slow
 def test_what_is_near_no_iterate_of_newton_is_none():
     def check(near, expected):
         assert verdict(LINEAR_CLAIM, LINE, LINE, FALLING, near=near)[0] == expected

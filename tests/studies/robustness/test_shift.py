@@ -81,6 +81,7 @@ def check_noise_that_is_no_shift(task):
     assert "that is hardly a shift" in finding.reason
 
 
+@pytest.mark.slow
 def test_noise_that_is_too_small_beside_the_labels_decides_nothing():
     check_noise_that_is_no_shift(replace(TASK, weights=Normal(std=20.0)))
     must_fail(check_noise_that_is_no_shift, TASK)
@@ -99,6 +100,7 @@ def check_outside(found, lost):
         assert verdict == ("contradicted" if name in lost else "supported"), name
 
 
+@pytest.mark.slow
 def test_predictors_are_judged_by_what_they_say():
     exact = verdicts(LeastSquares(TASK))
     check_outside(exact, ())

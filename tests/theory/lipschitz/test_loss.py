@@ -262,6 +262,7 @@ RATIOS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", RATIOS)
 def test_what_a_window_costs_at_another_lipschitz_constant(trained):
     """d = 3, n = 300, sigma = 1."""

@@ -131,6 +131,7 @@ def test_the_long_prompt_limit_is_that_of_long_prompts():
 DISTANCES = {"affine": 0.1, "quadratic": 0.3, "cosine": 0.3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", DISTANCES)
 def test_three_links_recover_the_subspace(link):
     """d = 10, k = 2, n = 50, sigma = 0.3, all 100 entries free."""
