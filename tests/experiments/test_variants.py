@@ -1,6 +1,8 @@
 """Variants of experiments: other models under the same names, and words that say so."""
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -161,3 +163,29 @@ def test_results_of_a_variant_are_kept_beside_those_of_the_experiment():
         variants.in_folder("limits.table1.pre_ln")
     with pytest.raises(InputError, match=r"reproduce limits\.figure8 --variant post_ln"):
         kept.record("limits.figure8.post_ln")
+
+
+def test_the_tool_keeps_a_variant_beside_the_experiment(tmp_path, monkeypatch):
+    file = Path(__file__).parents[2] / "tools" / "keep_results.py"
+    spec = importlib.util.spec_from_file_location("keep_results", file)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    plain = kept.record("limits.figure1")
+    monkeypatch.setattr(kept, "FOLDERS", {"limits": tmp_path})
+
+    def check():
+        for path in tmp_path.iterdir():
+            path.unlink()
+        tool.keep(plain)
+        tool.keep({**plain, "variant": "post_ln"})
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "figure1.json",
+            "figure1.post_ln.json",
+        }
+        found = read_json(tmp_path / "figure1.post_ln.json")
+        assert found["title"].endswith("(variant post_ln)")
+        assert found["says"][0].startswith("Variant post_ln: LayerNorm after each sum")
+
+    check()
+    monkeypatch.setattr(tool, "folder_of", lambda record: record["id"])
+    must_fail(check)
