@@ -1,9 +1,7 @@
 """Claims: conditions, gates, the register, and findings as data. No model but in the last tests."""
 
-import contextlib
 import json
 import math
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -600,26 +598,3 @@ def test_numbers_alone_give_the_verdict(kind, found):
     assert passing.decided(numbers, [numbers], FACTS)[0] == "inconclusive"
     # A control that fails leaves the verdict as it is.
     assert passing.decided(numbers, [estimates(share=AGAINST)], FACTS)[0] == "supported"
-
-
-def test_numbers_that_overflow_are_judged_without_a_warning(monkeypatch):
-    """They are infinite, or none, and the reason says so."""
-    sure = claim()
-
-    def overflowing(results, facts):
-        largest = np.array([1e308, -1e308])
-        assert np.isinf(largest * 10).all()
-        return sure.evidence(results, facts)
-
-    one = replace(sure, evidence=overflowing)
-
-    def check():
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            assert one.finding({}, FACTS).verdict == "supported"
-        assert not told
-
-    check()
-    with monkeypatch.context() as patch:
-        patch.setattr(np, "errstate", lambda **kinds: contextlib.nullcontext())
-        must_fail(check)
